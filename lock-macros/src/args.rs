@@ -263,11 +263,11 @@ fn template_in(value: &Expr) -> Option<LitStr> {
         Expr::Reference(inner) => template_in(&inner.expr),
         Expr::Index(inner) => template_in(&inner.expr),
         Expr::MethodCall(call) => {
-            let is_one_of = |names: &[&str]| names.iter().any(|name| call.method == name);
+            let is_one_of = |names: &str| names.split(' ').any(|name| call.method == name);
             let arguments = || call.args.iter().find_map(template_in);
             template_in(&call.receiver)
-                .filter(|_| is_one_of(&CONVERSIONS))
-                .or_else(|| is_one_of(&CHOICES).then(arguments).flatten())
+                .filter(|_| is_one_of(CONVERSIONS))
+                .or_else(|| is_one_of(CHOICES).then(arguments).flatten())
         }
         Expr::Closure(closure) => template_in(&closure.body),
         // Not `LockName::from`, for braces that belong to the name.
@@ -291,36 +291,13 @@ fn template_in(value: &Expr) -> Option<LitStr> {
     }
 }
 
-/// The methods that make the same text of another type, or another list of the same elements.
-const CONVERSIONS: [&str; 13] = [
-    "into",
-    "to_owned",
-    "to_string",
-    "clone",
-    "to_vec",
-    "iter",
-    "into_iter",
-    "as_slice",
-    "collect",
-    "cloned",
-    "copied",
-    "rev",
-    "chain",
-];
+/// The methods that make the same text of another type, or another list of the same elements. Spaces separate them.
+const CONVERSIONS: &str =
+    "into to_owned to_string clone to_vec iter into_iter as_slice collect cloned copied rev chain";
 
 /// The methods of options and iterators whose argument is the value, or an element of it, or makes one.
-const CHOICES: [&str; 10] = [
-    "unwrap_or",
-    "unwrap_or_else",
-    "or",
-    "or_else",
-    "map",
-    "map_or",
-    "map_or_else",
-    "then",
-    "then_some",
-    "chain",
-];
+const CHOICES: &str =
+    "unwrap_or unwrap_or_else or or_else map map_or map_or_else then then_some chain";
 
 /// `String::from`, `iter::once` and the like: the text stays as it is.
 fn keeps_text(path: &Path) -> bool {

@@ -10,18 +10,14 @@ use syn::{FnArg, Path, Type};
 
 use crate::args::{Mode, OnBusy, RequestValue, variant};
 use crate::capture::{borrowed, captures, conditions, identifiers, used_again};
-use crate::function::{Argument, Function, argument};
-use crate::returns::{inferred, typed_return};
+use crate::function::{Argument, argument};
+use crate::returns::typed_return;
 use crate::shape::Making;
 use crate::validate::Plan;
 
 /// Expands the plan into the protected function.
-pub(crate) fn expand(
-    plan: &Plan,
-    private: TokenStream,
-    function: &Function,
-    body: &Group,
-) -> TokenStream {
+pub(crate) fn expand(plan: &Plan<'_>, body: &Group) -> TokenStream {
+    let function = plan.function;
     let used_by_call = used_by_call(plan);
     let mut used: HashSet<_> = plan.used_by_names.union(&used_by_call).cloned().collect();
     if let OnBusy::Call(_) = plan.args.on_busy {
@@ -29,16 +25,10 @@ pub(crate) fn expand(
         used.extend(function.roots().iter().map(Ident::to_string));
     }
     let (inputs, rebind) = captures(function, &used);
-    let parts = Parts {
-        plan,
-        function,
-        private,
-        returns: inferred(plan.shape.output.clone()),
-    };
-    let call = parts.call(
+    let call = plan.call(
         &borrowed(function, &plan.used_by_names),
         &borrowed(function, &used_by_call),
-        &parts.protected(body, &rebind, &used),
+        &plan.protected(body, &rebind, &used),
     );
 
     let attrs = &function.attrs;
@@ -58,37 +48,21 @@ pub(crate) fn expand(
     }
 }
 
-/// The parts from which the tokens of the protected call are made.
-struct Parts<'a> {
-    plan: &'a Plan,
-    function: &'a Function,
-    private: TokenStream,
-    returns: Type,
-}
-
-impl Parts<'_> {
+impl Plan<'_> {
     /// Returns the block that runs under the lock.
     fn protected(&self, body: &Group, rebind: &TokenStream, used: &HashSet<String>) -> Group {
-        let Parts {
-            plan,
-            function,
-            private,
-            returns,
-        } = self;
-        let lease = plan
-            .args
-            .guard
-            .as_ref()
-            .map(|lease| quote!(#[allow(clippy::shadow_same)] let #lease = #lease;));
+        let (private, returns) = (&self.private, &self.returns);
+        let lease = self.args.guard.as_ref();
+        let lease = lease.map(|lease| quote!(#[allow(clippy::shadow_same)] let #lease = #lease;));
         let mut place = body.span();
-        let statements = match &plan.shape.making {
+        let statements = match &self.shape.making {
             Making::AsyncFn => own_block(returns, place, body.stream()),
             Making::BoxedBlock(block) => {
                 place = block.span();
                 own_block(returns, place, used_again(block.stream(), used))
             }
             Making::Boxed => {
-                let declared = &function.sig.output;
+                let declared = &self.function.sig.output;
                 deferred(quote!(move || #declared #body), private)
             }
             Making::Opaque => deferred(quote!(move || #body), private),
@@ -105,12 +79,7 @@ impl Parts<'_> {
         borrow_for_call: &TokenStream,
         protected: &Group,
     ) -> TokenStream {
-        let Parts {
-            plan,
-            private,
-            returns,
-            ..
-        } = self;
+        let (private, returns) = (&self.private, &self.returns);
         let name = internal("names");
         let guard = internal("guard");
         let entered = internal("entered");
@@ -120,14 +89,14 @@ impl Parts<'_> {
         let error = internal("error");
         let refuse = internal("refuse");
         let refusal = self.refusal();
-        let names = &plan.names;
+        let names = &self.names;
         let enter = self.enter(&name);
         let refused = self.refused(&refuse, &error);
-        let lease = plan.args.guard.as_ref().map(|lease| match plan.args.when {
+        let lease = self.args.guard.as_ref().map(|lease| match self.args.when {
             None => quote!(let #lease = #guard.lease();),
             Some(_) => quote!(let #lease = #guard.as_ref().map(#private::LockGuard::lease);),
         });
-        let on_lost = plan.args.on_lost.as_ref();
+        let on_lost = self.args.on_lost.as_ref();
         let on_lost = on_lost.map(|variant| quote!(.on_lost(#private::OnLost::#variant)));
         quote! {
             #[allow(unknown_lints, clippy::type_complexity)]
@@ -151,13 +120,8 @@ impl Parts<'_> {
     /// Returns the function from a `LockError` to the return type. It is a plain pointer, made in one place, so that a
     /// return type that does not fit is reported once, at the type.
     fn refusal(&self) -> TokenStream {
-        let Parts {
-            plan,
-            private,
-            returns,
-            ..
-        } = self;
-        match (&plan.args.map_err, &plan.args.on_busy) {
+        let (private, returns) = (&self.private, &self.returns);
+        match (&self.args.map_err, &self.args.on_busy) {
             (Some(map_err), _) => quote_spanned!(map_err.span()=> #map_err),
             (None, OnBusy::Skip(_)) => {
                 quote_spanned!(returns.span()=> #private::skip::<#returns>)
@@ -169,8 +133,8 @@ impl Parts<'_> {
     }
 
     fn enter(&self, name: &Ident) -> TokenStream {
-        let Parts { plan, private, .. } = self;
-        let manager = match &plan.args.manager {
+        let private = &self.private;
+        let manager = match &self.args.manager {
             Some(manager) => {
                 // The expression is typed by itself first and then coerced: if it were expected to be a manager, the
                 // branches of an `if` could not be references.
@@ -182,17 +146,23 @@ impl Parts<'_> {
             }
             None => quote!(::core::option::Option::None),
         };
-        let (mode, options) = (mode(plan, private), request_options(plan, private));
-        match &plan.args.when {
-            None => quote!(#private::enter(#manager, #name, #mode, #options)),
-            Some(when) => quote!(#private::enter_when(#when, #manager, #name, #mode, #options)),
+        let (mode, options) = (mode(self), request_options(self));
+        let enter = match self.args.keys {
+            None => quote!(#private::enter),
+            Some(_) => quote!(#private::enter_all),
+        };
+        match &self.args.when {
+            None => quote!(#enter(#manager, #name, #mode, #options)),
+            Some(when) => {
+                quote!(#private::enter_when(#when, #enter, #manager, #name, #mode, #options))
+            }
         }
     }
 
     /// Returns the expression for the value of a call whose body did not run.
     fn refused(&self, refuse: &Ident, error: &Ident) -> TokenStream {
-        let Parts { plan, private, .. } = self;
-        let OnBusy::Call(path) = &plan.args.on_busy else {
+        let private = &self.private;
+        let OnBusy::Call(path) = &self.args.on_busy else {
             return quote!(#refuse(#error));
         };
         let receiver = self.function.receiver().map(|receiver| {
@@ -271,7 +241,7 @@ fn internal(name: &str) -> Ident {
 }
 
 /// Returns the names that the options use, except the keys.
-fn used_by_call(plan: &Plan) -> HashSet<String> {
+fn used_by_call(plan: &Plan<'_>) -> HashSet<String> {
     let passed = plan.args.request.0.iter();
     let passed = passed.filter_map(|(_, value)| match value {
         RequestValue::Expr(expr) => Some(expr),
@@ -291,7 +261,8 @@ fn used_by_call(plan: &Plan) -> HashSet<String> {
 }
 
 /// Returns the expression for the kind of lock.
-fn mode(plan: &Plan, private: &TokenStream) -> TokenStream {
+fn mode(plan: &Plan<'_>) -> TokenStream {
+    let private = &plan.private;
     let mode = match &plan.args.mode {
         Some(Mode::Semaphore(permits)) => {
             quote_spanned!(permits.span()=> Semaphore(#permits))
@@ -303,7 +274,8 @@ fn mode(plan: &Plan, private: &TokenStream) -> TokenStream {
 }
 
 /// Returns the expression for the options that go to the request.
-fn request_options(plan: &Plan, private: &TokenStream) -> TokenStream {
+fn request_options(plan: &Plan<'_>) -> TokenStream {
+    let private = &plan.private;
     let fields = plan.args.request.0.iter().map(|(name, value)| {
         let field = Ident::new(name, Span::call_site());
         let (value, span) = match value {

@@ -57,10 +57,10 @@ fn attribute(
     let crate_path = crate_path.unwrap_or_else(|| syn::parse_quote!(::lock_runtime));
     let private = expand::private_module(&crate_path);
     match (
-        validate::check(args, &private, &function, &mut errors),
+        validate::check(args, private, &function, &mut errors),
         &function.body,
     ) {
-        (Some(plan), Some(body)) => expand::expand(&plan, private, &function, body),
+        (Some(plan), Some(body)) => expand::expand(&plan, body),
         _ => {
             let lease = quote::quote!(#crate_path::Lease);
             let guard = guard.map(|guard| {

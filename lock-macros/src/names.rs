@@ -31,17 +31,14 @@ pub(crate) fn names(
         }
     };
     let names = match (&args.key, &args.keys) {
-        (Some(key), None) => {
-            let key = name(key);
-            quote!(#private::Names::One(#key))
-        }
+        (Some(key), None) => name(key),
         (None, Some(Keys::List(keys, _))) => {
             let keys = keys.iter().map(name);
-            quote!(#private::Names::several([#(#keys),*]))
+            quote!(#private::several([#(#keys),*]))
         }
         (None, Some(Keys::Expr(expr))) => {
             identifiers(expr, &mut used);
-            quote_spanned!(expr.span()=> #private::Names::several(#expr))
+            quote_spanned!(expr.span()=> #private::several(#expr))
         }
         (Some(_), Some(keys)) => {
             let span = match keys {

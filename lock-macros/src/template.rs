@@ -10,7 +10,7 @@
 //! Values are escaped to `[A-Za-z0-9_.%-]` at run time. Two placeholders need a character outside
 //! that set between them: otherwise two different pairs of values could make the same key.
 
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::Span;
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Member, parse_quote, parse_quote_spanned};
 
 use crate::errors::Errors;
@@ -235,26 +235,11 @@ fn parse_placeholder(text: &str, offset: usize, span: Span) -> syn::Result<Place
     })
 }
 
-/// Returns true if the tokens have fewer characters than the text, because the lexer drops comments in silence.
+/// Returns true if a comment begins outside of literals. The lexer drops comments in silence.
 fn has_comment(text: &str) -> bool {
-    let may_have = text.contains("//") || text.contains("/*");
-    may_have
-        && text
-            .parse()
-            .is_ok_and(|tokens| written(tokens) != visible(text))
-}
-
-/// Returns the number of characters that the tokens are written with.
-fn written(tokens: TokenStream) -> usize {
-    let of_token = |token| match token {
-        TokenTree::Group(group) => 2 + written(group.stream()),
-        token => visible(&token.to_string()),
-    };
-    tokens.into_iter().map(of_token).sum()
-}
-
-fn visible(text: &str) -> usize {
-    text.chars().filter(|c| !c.is_whitespace()).count()
+    let code: Vec<_> = code(text).collect();
+    code.windows(2)
+        .any(|pair| matches!(pair, [(at, '/'), (next, '/' | '*')] if *next == at + 1))
 }
 
 /// Returns the part from the first single `:` outside parentheses and literals on, as in `{id:?}`.

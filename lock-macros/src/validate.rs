@@ -14,13 +14,19 @@ use crate::errors::Errors;
 use crate::function::{Argument, Function};
 use crate::names::names;
 use crate::options::{Form, OPTIONS, SHORTEST};
+use crate::returns::inferred;
 use crate::shape::{Shape, bare, shape};
 
 const SHORTEST_RENEWED_LEASE: Duration = Duration::from_secs(1);
 
 /// The input of the expansion. Nothing in it can be wrong any more, except types.
-pub(crate) struct Plan {
+pub(crate) struct Plan<'a> {
+    pub(crate) function: &'a Function,
+    /// The path of the module whose functions the expansion calls.
+    pub(crate) private: TokenStream,
     pub(crate) shape: Shape,
+    /// The type that the function's future resolves to, with `_` for each `impl Trait`.
+    pub(crate) returns: Type,
     /// The expression for the names of the locks.
     pub(crate) names: TokenStream,
     /// The identifiers in it. Arguments of these names are not unused, even if the body does not use them.
@@ -29,12 +35,12 @@ pub(crate) struct Plan {
 }
 
 /// Checks the options and the function. Returns `None` if a mistake was reported.
-pub(crate) fn check(
+pub(crate) fn check<'a>(
     mut args: Args,
-    private: &TokenStream,
-    function: &Function,
+    private: TokenStream,
+    function: &'a Function,
     errors: &mut Errors,
-) -> Option<Plan> {
+) -> Option<Plan<'a>> {
     let shape = check_function(function, errors);
     if let Some(shape) = &shape {
         check_output(&args, shape, function, errors);
@@ -50,7 +56,7 @@ pub(crate) fn check(
             format!("`guard = {guard}` would hide the argument `{guard}`: choose another name"),
         );
     }
-    let (names, used_by_names) = names(&args, private, function, errors);
+    let (names, used_by_names) = names(&args, &private, function, errors);
     if !errors.is_empty() {
         return None;
     }
@@ -61,8 +67,12 @@ pub(crate) fn check(
         let at_once = RequestValue::Duration(Duration::ZERO, span);
         args.request.0.push(("wait", at_once));
     }
+    let shape = shape?;
     Some(Plan {
-        shape: shape?,
+        function,
+        private,
+        returns: inferred(shape.output.clone()),
+        shape,
         names,
         used_by_names,
         args,

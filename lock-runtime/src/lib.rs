@@ -107,10 +107,16 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! in one second for one reason, the first is logged with its name, the others as one line with their number.
 
 #![cfg_attr(
-    not(feature = "redis"),
+    not(all(
+        feature = "redis",
+        feature = "postgres",
+        feature = "mysql",
+        feature = "tls-rustls"
+    )),
     allow(
         dead_code,
-        reason = "some of what network stores need has no other user"
+        unused_imports,
+        reason = "each network store needs some of what they share"
     )
 )]
 

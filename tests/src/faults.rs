@@ -216,12 +216,12 @@ pub async fn asleep<T: Send + 'static>(
     task
 }
 
-/// One of the scripts, recognized by the number of its keys and arguments.
+/// One of the scripts, recognized by its keys and arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// Keys: lock, fence. Arguments: holder, lease, not_after, counted.
     Acquire,
-    /// Key: lock. Arguments: holder, channel, payload.
+    /// Key: lock. Arguments: holder, channel.
     Release,
     /// Keys: lock, fence. Arguments: from, to, lease, channel, counted, spare.
     HandOver,
@@ -231,23 +231,27 @@ pub enum Op {
     FairAcquire,
     /// Keys: lock, waiting list, fence. Arguments: holder, lease, not_after, counted, channel, spare.
     ListedAcquire,
-    /// Keys: lock, waiting list, fence. Arguments: holder, channel, round trip, payload, run id, next holder and its date.
+    /// Keys: lock, waiting list, fence. Arguments: holder, channel, round trip, run id, next holder and its date.
     ListedRelease,
 }
 
 impl Op {
     /// Returns whether a request calls this script for one lock.
     pub fn is(self, args: &[&[u8]]) -> bool {
-        let shape: (&[u8], usize) = match self {
-            Op::Acquire => (b"2", 9),
-            Op::Release => (b"1", 7),
-            Op::HandOver => (b"2", 11),
-            Op::Renew => (b"1", 6),
-            Op::FairAcquire => (b"4", 13),
-            Op::ListedAcquire => (b"3", 12),
-            Op::ListedRelease => (b"3", 13),
+        // The number of keys, that of all words, and whether the second argument is the channel of a lock.
+        let (keys, words, has_channel) = match self {
+            Op::Acquire => (2, 9, false),
+            Op::Release => (1, 6, true),
+            Op::HandOver => (2, 11, false),
+            Op::Renew => (1, 6, false),
+            Op::FairAcquire => (4, 13, false),
+            Op::ListedAcquire => (3, 12, false),
+            Op::ListedRelease => (3, 12, true),
         };
-        args.len() == shape.1 && args[0] == b"EVALSHA" && args[2] == shape.0
+        args.len() == words
+            && args[0] == b"EVALSHA"
+            && args[2] == keys.to_string().as_bytes()
+            && args[4 + keys].starts_with(b"redisson_lock__channel") == has_channel
     }
 
     /// Takes away the reply to the next call.

@@ -134,26 +134,24 @@ impl Attempt {
             }
             waiter.look_at_front(clock::now());
             if deadline.is_over() {
-                // The look may have given it the front of a caller that is not polled any more.
-                tokio::select! {
-                    biased;
-                    ticket = waiter.ticket() => return ticket.ok_or_else(|| self.sent_away()),
-                    () = std::future::ready(()) => {}
-                }
-                // The front waits for its first answer. If the store is away, "busy" would be wrong.
-                if let Some(news) = waiter.first_news() {
-                    // A caller that does not wait still gets this one answer.
-                    let longer = if deadline.waits() { longer } else { timeout };
-                    tokio::select! {
-                        biased;
-                        ticket = waiter.ticket() => return ticket.ok_or_else(|| self.sent_away()),
-                        () = news => {}
-                        () = clock::sleep(longer) => {
-                            return Err(self.gave_up(Some(Fault::unknown("no answer yet"))));
-                        }
+                // The front may wait for its first answer. If the store is away, "busy" would be wrong.
+                let news = waiter.first_news();
+                let heard = async {
+                    if let Some(news) = news {
+                        news.await;
                     }
-                }
-                return Err(self.gave_up(waiter.fault()));
+                };
+                // A caller that does not wait still gets this one answer.
+                let longer = if deadline.waits() { longer } else { timeout };
+                return tokio::select! {
+                    biased;
+                    // The look may have given it the front of a caller that is not polled any more.
+                    ticket = waiter.ticket() => ticket.ok_or_else(|| self.sent_away()),
+                    () = heard => Err(self.gave_up(waiter.fault())),
+                    () = clock::sleep(longer) => {
+                        Err(self.gave_up(Some(Fault::unknown("no answer yet"))))
+                    }
+                };
             }
             let next_look = clock::now() + self.core.queues.silence;
             timer.as_mut().reset(ends_before(next_look).tick());

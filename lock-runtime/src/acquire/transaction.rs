@@ -15,7 +15,7 @@ use crate::backend::{
     Acquired, Fault, GIVEN, Give, HoldRef, Listen, Renewal, Renewed, TOO_EARLY, Transactions,
 };
 use crate::hold::Core;
-use crate::release::undo;
+use crate::release::undo_later;
 use crate::values::{Backoff, FencingToken, HolderId, Key, LockError, Moment, Ttl, clock};
 
 /// The lease by which a lock is held until the transaction has it: long enough for one statement of a slow database. A
@@ -203,15 +203,15 @@ impl OnItsWay {
 
 impl Drop for OnItsWay {
     fn drop(&mut self) {
+        if !self.arrived {
+            undo_later(&self.core, &self.key, self.hold_ref(), self.stays);
+            return;
+        }
         let (core, key, holder) = (self.core.clone(), self.key.clone(), self.holder);
         let stays = self.stays;
-        let leaving = (!self.arrived).then(|| core.life.background.enter());
+        // A shutdown waits for the looks: some of those who wait are told by them alone.
         self.core.life.spawn(async move {
-            let hold_ref = HoldRef::one(&key, holder);
-            match leaving {
-                Some(_leaving) => undo(&core, hold_ref, stays).await,
-                None => take_back(&core, hold_ref, stays).await,
-            }
+            take_back(&core, HoldRef::one(&key, holder), stays).await;
         });
     }
 }

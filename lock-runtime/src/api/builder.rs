@@ -10,7 +10,7 @@ use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::opening::Opening;
 use crate::hold::current_runtime;
 use crate::renew::Watch;
-use crate::values::{ClusterChannels, LockError, Options, Replicas, config};
+use crate::values::{ClusterChannels, Credentials, LockError, Options, Replicas, config};
 
 /// A builder of a [`LockManager`].
 ///
@@ -186,6 +186,41 @@ impl LockManagerBuilder {
     /// It is refused by every store except Redis, and by a [`quorum`](Self::quorum).
     pub fn replicas(mut self, replicas: Replicas) -> Self {
         self.options.replicas = replicas;
+        self
+    }
+
+    /// Asks `credentials` for a login whenever a connection to a server is opened, for tokens that expire: of Amazon
+    /// ElastiCache or RDS (IAM), of Entra ID. A login that is [valid for some time](crate::Login::valid_for) is renewed
+    /// on open connections, too. Default: the login that the URL holds, for ever.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use lock_runtime::{LockManager, Login};
+    ///
+    /// # async fn fetch_token() -> std::io::Result<String> { Ok(String::new()) }
+    /// # async fn connect() -> Result<(), lock_runtime::LockError> {
+    /// let builder = LockManager::builder().credentials(async || {
+    ///     let token = fetch_token().await?;
+    ///     Ok::<_, std::io::Error>(Login::new("locks", token).valid_for(Duration::from_secs(900)))
+    /// });
+    /// let locks = builder.connect("rediss://cache.example.com/").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// They are asked for each connection: for commands, for messages, for replicas, to each node of a cluster and of a
+    /// [`quorum`](Self::quorum), and to the master behind Sentinels. The sentinels themselves keep the login of the URL
+    /// (`sentinel_user`, `sentinel_pass`).
+    ///
+    /// An answer may take the [call timeout](Self::call_timeout). No answer, an error and a panic are
+    /// [`LockError::Unavailable`](crate::LockError::Unavailable), and are tried again while locks are asked for; a login that
+    /// the server refuses is [`LockError::Denied`](crate::LockError::Denied), and the credentials are asked again in the
+    /// background.
+    ///
+    /// They are refused, as [`LockError::InvalidConfig`](crate::LockError::InvalidConfig), together with a login in the
+    /// URL (for databases, a password) and for memory stores.
+    pub fn credentials(mut self, credentials: impl Credentials) -> Self {
+        self.options.handshake.credentials = Some(Arc::new(credentials));
         self
     }
 

@@ -1,54 +1,14 @@
-//! Ways for a manager to identify itself: logins that change, and certificates.
+//! The certificates that a manager shows, and those that it trusts.
 
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
-#[cfg(feature = "tls-rustls")]
-use std::{
-    error::Error,
-    panic::{AssertUnwindSafe, catch_unwind},
-    path::PathBuf,
-};
 
 use crate::api::builder::LockManagerBuilder;
-use crate::values::Credentials;
-#[cfg(feature = "tls-rustls")]
 use crate::values::{LockError, config, pem_file, pem_files};
 
 impl LockManagerBuilder {
-    /// Asks `credentials` for a login whenever a connection to a server is opened, for tokens that expire: of Amazon
-    /// ElastiCache or RDS (IAM), of Entra ID. A login that is [valid for some time](crate::Login::valid_for) is renewed
-    /// on open connections, too. Default: the login that the URL holds, for ever.
-    ///
-    /// ```no_run
-    /// use std::time::Duration;
-    /// use lock_runtime::{LockManager, Login};
-    ///
-    /// # async fn fetch_token() -> std::io::Result<String> { Ok(String::new()) }
-    /// # async fn connect() -> Result<(), lock_runtime::LockError> {
-    /// let builder = LockManager::builder().credentials(async || {
-    ///     let token = fetch_token().await?;
-    ///     Ok::<_, std::io::Error>(Login::new("locks", token).valid_for(Duration::from_secs(900)))
-    /// });
-    /// let locks = builder.connect("rediss://cache.example.com/").await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// They are asked for each connection: for commands, for messages, for replicas, to each node of a cluster and of a
-    /// [`quorum`](Self::quorum), and to the master behind Sentinels. The sentinels themselves keep the login of the URL
-    /// (`sentinel_user`, `sentinel_pass`).
-    ///
-    /// An answer may take the [call timeout](Self::call_timeout). No answer, an error and a panic are
-    /// [`LockError::Unavailable`](crate::LockError::Unavailable), and are tried again while locks are asked for; a login that
-    /// the server refuses is [`LockError::Denied`](crate::LockError::Denied), and the credentials are asked again in the
-    /// background.
-    ///
-    /// They are refused, as [`LockError::InvalidConfig`](crate::LockError::InvalidConfig), together with a login in the
-    /// URL (for databases, a password) and for memory stores.
-    pub fn credentials(mut self, credentials: impl Credentials) -> Self {
-        self.options.handshake.credentials = Some(Arc::new(credentials));
-        self
-    }
-
     /// Shows the server a certificate (mutual TLS): the chain in PEM form, the client's own first, and its private key,
     /// which is not encrypted. Default: none. Needs a URL with TLS (`rediss…`, or `sslmode` of a database), and the feature
     /// `tls-rustls`.
@@ -66,7 +26,6 @@ impl LockManagerBuilder {
     ///
     /// It is checked before any I/O. A server that wants a certificate, and gets none or one of an authority that it does
     /// not trust, is [`LockError::Denied`](crate::LockError::Denied). It is shown to Sentinels, too.
-    #[cfg(feature = "tls-rustls")]
     pub fn client_certificate(mut self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         let pair = (chain.as_ref().to_vec(), key.as_ref().to_vec());
         self.options.handshake.certificates.client = Some(Arc::new(move || Ok(pair.clone())));
@@ -87,7 +46,6 @@ impl LockManagerBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[cfg(feature = "tls-rustls")]
     pub fn client_certificate_files(
         mut self,
         chain: impl Into<PathBuf>,
@@ -115,7 +73,6 @@ impl LockManagerBuilder {
     ///
     /// An error and a panic are [`LockError::InvalidConfig`](crate::LockError::InvalidConfig) at first, and later a fault
     /// that may pass. The text of the error is shown in errors and logs: it must not hold a secret.
-    #[cfg(feature = "tls-rustls")]
     pub fn client_certificate_from<E: Into<Box<dyn Error + Send + Sync>>>(
         mut self,
         newest: impl Fn() -> Result<(Vec<u8>, Vec<u8>), E> + Send + Sync + 'static,
@@ -128,7 +85,6 @@ impl LockManagerBuilder {
     /// Trusts servers whose certificates these authorities vouch for, one or more in PEM form, and no others. Default:
     /// the authorities that the operating system trusts, as they are when a connection is opened. Needs a URL with TLS
     /// (`rediss…`, or `sslmode` of a database), and the feature `tls-rustls`.
-    #[cfg(feature = "tls-rustls")]
     pub fn root_certificate(mut self, authorities: impl AsRef<[u8]>) -> Self {
         let authorities = authorities.as_ref().to_vec();
         self.options.handshake.certificates.root = Some(Arc::new(move || Ok(authorities.clone())));
@@ -137,14 +93,12 @@ impl LockManagerBuilder {
 
     /// The same, from a file, which is read whenever a connection is opened: see
     /// [`client_certificate_files`](Self::client_certificate_files).
-    #[cfg(feature = "tls-rustls")]
     pub fn root_certificate_file(mut self, authorities: impl Into<PathBuf>) -> Self {
         self.options.handshake.certificates.root = Some(pem_file(authorities.into()));
         self
     }
 
     /// The same, from a function: see [`client_certificate_from`](Self::client_certificate_from).
-    #[cfg(feature = "tls-rustls")]
     pub fn root_certificate_from<E: Into<Box<dyn Error + Send + Sync>>>(
         mut self,
         newest: impl Fn() -> Result<Vec<u8>, E> + Send + Sync + 'static,
@@ -156,7 +110,6 @@ impl LockManagerBuilder {
 }
 
 /// Asks a function of the caller. Its panic must not end the task that opens connections.
-#[cfg(feature = "tls-rustls")]
 fn ask<T, E: Into<Box<dyn Error + Send + Sync>>>(
     option: &str,
     newest: impl Fn() -> Result<T, E>,

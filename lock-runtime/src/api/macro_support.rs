@@ -4,19 +4,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
-use tokio::task::coop;
 
 pub use crate::api::convert::{FromLockError, Skipped};
 pub use crate::api::guard::LockGuard;
 use crate::api::manager::LockManager;
-use crate::api::multi::MultiRequest;
-use crate::api::request::LockRequest;
+use crate::api::multi::{MultiRequest, acquire_all};
+use crate::api::request::{LockRequest, acquire_checked};
 pub use crate::protect::driver::OnLost;
 use crate::protect::driver::{Body, BodyOrValue, Driver, polled_after_completion};
-use crate::values::IntoLockName;
 pub use crate::values::Overrides;
 pub use crate::values::error::LockError;
 pub use crate::values::name::{KeyPart, LockName};
+use crate::values::{IntoLockName, rare};
 
 /// Starts the name that a key template describes; the template is its label.
 pub fn template(template: &'static str) -> LockName {
@@ -39,104 +38,58 @@ pub enum Mode {
     Semaphore(u64),
 }
 
-/// The lock, or the locks, of an annotated function.
-#[derive(Clone, Debug)]
-pub enum Names {
-    /// `key = ..`
-    One(LockName),
-    /// `keys = ..`
-    Several(Vec<LockName>),
+/// Returns the names of `keys = ..`.
+pub fn several(names: impl IntoIterator<Item: IntoLockName>) -> Vec<LockName> {
+    names.into_iter().map(name).collect()
 }
 
-impl Names {
-    /// Returns the names of `keys = ..`.
-    pub fn several(names: impl IntoIterator<Item: IntoLockName>) -> Names {
-        Names::Several(names.into_iter().map(name).collect())
-    }
-}
-
-/// Acquires the locks of an annotated function, through the global manager if `manager` is `None`.
+/// Acquires the lock of an annotated function, through the global manager if `manager` is `None`.
 pub fn enter(
     manager: Option<&LockManager>,
-    names: Names,
+    name: LockName,
     mode: Mode,
     overrides: Overrides,
-) -> Enter<impl Future<Output = Result<LockGuard, LockError>> + Send + use<>> {
-    let entering = match names {
-        Names::One(name) => request(manager, name, mode, overrides).map(|request| Enter::One {
-            entering: request.acquire(),
-        }),
-        Names::Several(names) => {
-            let one = |name| request(manager, name, mode, overrides);
-            let requests = names.into_iter().map(one).collect::<Result<_, _>>();
-            requests.map(|requests| Enter::Boxed {
-                entering: Box::pin(MultiRequest::new(requests).acquire()),
-            })
-        }
-    };
-    entering.unwrap_or_else(|error| Enter::Boxed {
-        entering: Box::pin(async {
-            coop::consume_budget().await;
-            Err(error)
-        }),
-    })
+) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
+    let request = request(manager, name, mode, overrides);
+    acquire_checked(request.and_then(LockRequest::into_checked))
 }
 
-/// Calls [`enter`] if `when` is true. Otherwise the result is `None`, and the body runs without the lock.
-pub fn enter_when(
-    when: bool,
+/// Acquires the locks of `keys = ..`.
+pub fn enter_all(
     manager: Option<&LockManager>,
-    names: Names,
+    names: Vec<LockName>,
     mode: Mode,
     overrides: Overrides,
-) -> EnterWhen<impl Future<Output = Result<LockGuard, LockError>> + Send + use<>> {
+) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
+    let one = |name| request(manager, name, mode, overrides);
+    let requests: Result<_, _> = names.into_iter().map(one).collect();
+    let request = requests.map(MultiRequest::new);
+    // A function with several locks needs no larger future than one with a single lock.
+    rare(acquire_all(request.and_then(MultiRequest::members)))
+}
+
+/// Calls [`enter`] or [`enter_all`] if `when` is true. Otherwise the result is `None`, and the body runs without the lock.
+pub fn enter_when<N, A>(
+    when: bool,
+    enter: impl FnOnce(Option<&LockManager>, N, Mode, Overrides) -> A,
+    manager: Option<&LockManager>,
+    names: N,
+    mode: Mode,
+    overrides: Overrides,
+) -> EnterWhen<A> {
     EnterWhen {
         entering: when.then(|| enter(manager, names, mode, overrides)),
     }
 }
 
 pin_project! {
-    /// The future of [`enter`]. It is written by hand, because an `async` block stores its captures twice, and these
+    /// The future of [`enter_when`]. It is written by hand, because an `async` block stores its captures twice, and these
     /// are large.
-    #[must_use = "futures do nothing unless polled"]
-    #[allow(missing_docs, reason = "the macro takes no docs of variants and fields")]
-    #[project = Entering]
-    pub enum Enter<A> {
-        One {
-            #[pin]
-            entering: A,
-        },
-        // The rarer futures are boxed, so that a function with one lock need not carry them.
-        Boxed {
-            entering: Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>,
-        },
-    }
-}
-
-impl<A: Future<Output = Result<LockGuard, LockError>>> Future for Enter<A> {
-    type Output = Result<LockGuard, LockError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project() {
-            Entering::One { entering } => entering.poll(cx),
-            Entering::Boxed { entering } => entering.as_mut().poll(cx),
-        }
-    }
-}
-
-impl<A> std::fmt::Debug for Enter<A> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Enter")
-    }
-}
-
-pin_project! {
-    /// The future of [`enter_when`].
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct EnterWhen<A> {
         #[pin]
-        entering: Option<Enter<A>>,
+        entering: Option<A>,
     }
 }
 

@@ -304,10 +304,7 @@ impl LockManager {
             core.backend.drained().await;
             core.presence.leave().await;
         };
-        tokio::select! {
-            () = drained => {}
-            () = clock::sleep_until(drain_until) => {}
-        }
+        let _ = tokio::time::timeout_at(drain_until.tick(), drained).await;
         core.life.stop();
         if core.life.in_hand.count() == 0 {
             core.backend.close();
@@ -322,10 +319,7 @@ impl LockManager {
                 core.life.idle().await;
                 core.backend.drained().await;
             };
-            tokio::select! {
-                () = settled => {}
-                () = clock::sleep_until(over_at) => {}
-            }
+            let _ = tokio::time::timeout_at(over_at.tick(), settled).await;
             core.backend.close();
         });
     }

@@ -8,6 +8,7 @@ pub(crate) mod convert;
 pub(crate) mod election;
 mod global;
 pub(crate) mod guard;
+#[cfg(feature = "tls-rustls")]
 mod handshake;
 mod health;
 pub(crate) mod ids;

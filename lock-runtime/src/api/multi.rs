@@ -12,7 +12,7 @@ use crate::acquire::try_acquire::TryAcquire;
 use crate::api::guard::LockGuard;
 use crate::api::lease::Lease;
 use crate::api::request::LockRequest;
-use crate::api::run::{Run, ValueOrLoss};
+use crate::api::run::Run;
 use crate::hold::{Caller, Core};
 use crate::protect::Outcome;
 use crate::values::options::check_wait;
@@ -97,7 +97,7 @@ impl MultiRequest {
     }
 
     /// Checks everything, before any I/O, and puts the members in order.
-    fn members(self) -> Result<(Vec<Member>, Option<Duration>), LockError> {
+    pub(super) fn members(self) -> Result<(Vec<Member>, Option<Duration>), LockError> {
         let given = self.members.len();
         let out_of_bounds = || {
             let why = format!("one guard holds 1 to {MOST} locks, not {given}");
@@ -109,25 +109,24 @@ impl MultiRequest {
             let same_name = |(other, known): &&Member| {
                 Arc::ptr_eq(&core, other) && known.key.raw() == request.key.raw()
             };
-            match members.iter().find(same_name) {
+            let known = match members.iter().find(same_name) {
                 // Here, because each is compared with all before it.
                 None if members.len() == MOST => return out_of_bounds(),
-                None => members.push((core, request)),
-                Some((_, known)) if known.key == request.key => {
-                    if known.key.kind() == Kind::Semaphore {
-                        let name = request.key.name();
-                        let why = format!(
-                            "permits of `{name}` are asked for twice: ask for them together"
-                        );
-                        return Err(config(why));
-                    }
+                None => {
+                    members.push((core, request));
+                    continue;
                 }
-                Some(_) => {
-                    let name = request.key.name();
-                    let why = format!("`{name}` is asked for twice, as locks of two kinds");
-                    return Err(config(why));
-                }
-            }
+                Some((_, known)) => &known.key,
+            };
+            let name = known.name();
+            let why = if *known != request.key {
+                format!("`{name}` is asked for twice, as locks of two kinds")
+            } else if known.kind() == Kind::Semaphore {
+                format!("permits of `{name}` are asked for twice: ask for them together")
+            } else {
+                continue;
+            };
+            return Err(config(why));
         }
         // The sort is stable: of equal keys, the first one given comes first.
         members.sort_by(|(_, a), (_, b)| a.key.raw().cmp(b.key.raw()));
@@ -158,27 +157,7 @@ impl MultiRequest {
     /// # Cancel safety
     /// Dropping the future gives back what was acquired, and what the store may have granted meanwhile.
     pub fn acquire(self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static {
-        let caller = Caller::now();
-        let members = self.members();
-        async move {
-            coop::consume_budget().await;
-            let (members, wait) = members?;
-            let deadline = Deadline::new(wait);
-            let members = attempts(members, deadline);
-            if !deadline.waits() {
-                return match multi::try_acquire(&members, &deadline, caller).await? {
-                    TryAcquire::Acquired(handles) => Ok(LockGuard::new(handles)),
-                    TryAcquire::Busy { retry_after } => Err(LockError::Busy {
-                        name: names(&members),
-                        waited: Duration::ZERO,
-                        retry_after,
-                        held_here: None,
-                    }),
-                };
-            }
-            let handles = multi::acquire(&members, &deadline, caller).await?;
-            Ok(LockGuard::new(handles))
-        }
+        acquire_all(self.members())
     }
 
     /// Acquires the locks if all of them are free now, without waiting for any: within the call timeout, and without I/O
@@ -218,7 +197,7 @@ impl MultiRequest {
         F: FnOnce(Lease) -> Fut,
         Fut: Future,
     {
-        ValueOrLoss::new(self.run_outcome(body))
+        Run::new(self.acquire(), body, Outcome::into_result)
     }
 
     /// Does the same as [`run`](MultiRequest::run), and returns both the value and the loss: see
@@ -237,6 +216,32 @@ impl MultiRequest {
         F: FnOnce(Lease) -> Fut,
         Fut: Future,
     {
-        Run::new(self.acquire(), body)
+        Run::new(self.acquire(), body, Ok)
+    }
+}
+
+/// Acquires the locks of a request, unless the request was refused.
+pub(super) fn acquire_all(
+    members: Result<(Vec<Member>, Option<Duration>), LockError>,
+) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static {
+    let caller = Caller::now();
+    async move {
+        coop::consume_budget().await;
+        let (members, wait) = members?;
+        let deadline = Deadline::new(wait);
+        let members = attempts(members, deadline);
+        if !deadline.waits() {
+            return match multi::try_acquire(&members, &deadline, caller).await? {
+                TryAcquire::Acquired(handles) => Ok(LockGuard::new(handles)),
+                TryAcquire::Busy { retry_after } => Err(LockError::Busy {
+                    name: names(&members),
+                    waited: Duration::ZERO,
+                    retry_after,
+                    held_here: None,
+                }),
+            };
+        }
+        let handles = multi::acquire(&members, &deadline, caller).await?;
+        Ok(LockGuard::new(handles))
     }
 }

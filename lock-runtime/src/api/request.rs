@@ -10,7 +10,7 @@ use crate::acquire::checked_request::CheckedRequest;
 use crate::acquire::try_acquire::TryAcquire;
 use crate::api::guard::LockGuard;
 use crate::api::lease::Lease;
-use crate::api::run::{Run, ValueOrLoss};
+use crate::api::run::Run;
 use crate::hold::{Caller, Core, Handles};
 use crate::protect::Outcome;
 use crate::values::options::{check_in_all, check_permits, check_wait};
@@ -226,14 +226,8 @@ impl LockRequest {
         self
     }
 
-    /// Checks the request, and returns it as one of several, with its manager's core.
+    /// Checks everything, before any I/O. Returns the manager's core as well.
     pub(crate) fn into_checked(self) -> Result<(Arc<Core>, CheckedRequest), LockError> {
-        let request = self.checked()?;
-        Ok((self.core, request))
-    }
-
-    /// Checks everything, before any I/O.
-    fn checked(&self) -> Result<CheckedRequest, LockError> {
         let options = &self.core.options;
         self.core.check_kind(self.kind)?;
         let key = self.core.key(&self.name, self.kind)?;
@@ -255,14 +249,15 @@ impl LockRequest {
         hold_options.fenced &= self.kind != Kind::Read;
         let wait = self.overrides.wait.unwrap_or(options.wait);
         check_wait(wait)?;
-        Ok(CheckedRequest {
+        let request = CheckedRequest {
             key: Arc::new(key),
             hold_options,
             in_all: self.in_all.map(check_in_all).transpose()?,
             wait,
             min_hold: self.overrides.min_hold.map(Box::new),
             reentrant: self.reentrant && self.kind.is_reentrant(),
-        })
+        };
+        Ok((self.core, request))
     }
 
     /// Acquires the lock within the wait.
@@ -278,13 +273,7 @@ impl LockRequest {
     /// without polling it costs others one lease at most: a lock that it was given meanwhile is not renewed.
     #[doc(alias = "lock")]
     pub fn acquire(self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static {
-        let caller = Caller::now();
-        let request = self.checked();
-        async move {
-            coop::consume_budget().await;
-            let handle = acquire::acquire(self.core, request?, caller).await?;
-            Ok(LockGuard::new(Handles::one(handle)))
-        }
+        acquire_checked(self.into_checked())
     }
 
     /// Acquires the lock if it is free now: one call to the store, bounded by the call timeout, and none if this
@@ -307,10 +296,11 @@ impl LockRequest {
         self,
     ) -> impl Future<Output = Result<TryAcquire, LockError>> + Send + 'static {
         let caller = Caller::now();
-        let request = self.checked();
+        let request = self.into_checked();
         async move {
             coop::consume_budget().await;
-            let tried = acquire::try_acquire(self.core, request?, caller).await?;
+            let (core, request) = request?;
+            let tried = acquire::try_acquire(core, request, caller).await?;
             Ok(tried.map(|handle| LockGuard::new(Handles::one(handle))))
         }
     }
@@ -332,7 +322,7 @@ impl LockRequest {
         F: FnOnce(Lease) -> Fut,
         Fut: Future,
     {
-        ValueOrLoss::new(self.run_outcome(body))
+        Run::new(self.acquire(), body, Outcome::into_result)
     }
 
     /// Does the same as [`run`](LockRequest::run), and returns both the value and the loss, for callers that must know
@@ -351,6 +341,19 @@ impl LockRequest {
         F: FnOnce(Lease) -> Fut,
         Fut: Future,
     {
-        Run::new(self.acquire(), body)
+        Run::new(self.acquire(), body, Ok)
+    }
+}
+
+/// Acquires the lock of a request, unless the request was refused.
+pub(super) fn acquire_checked(
+    request: Result<(Arc<Core>, CheckedRequest), LockError>,
+) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static {
+    let caller = Caller::now();
+    async move {
+        coop::consume_budget().await;
+        let (core, request) = request?;
+        let handle = acquire::acquire(core, request, caller).await?;
+        Ok(LockGuard::new(Handles::one(handle)))
     }
 }

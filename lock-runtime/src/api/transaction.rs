@@ -4,7 +4,7 @@ use crate::acquire::attempt::Attempt;
 use crate::acquire::transaction::{self, ON_ITS_WAY, SqlDialect, SqlTransaction, TransactionError};
 use crate::api::request::LockRequest;
 use crate::backend::sql::table::is_table;
-use crate::values::{FencingToken, Overrides, StoreKind, Ttl, config};
+use crate::values::{FencingToken, StoreKind, Ttl, config};
 
 impl LockRequest {
     /// Takes the lock into a transaction of yours, which gives it back when it ends. What the transaction has written is
@@ -55,16 +55,10 @@ impl LockRequest {
         transaction: &mut T,
     ) -> Result<Option<FencingToken>, TransactionError<T::Error>> {
         tokio::task::coop::consume_budget().await;
-        let Overrides {
-            min_hold,
-            max_hold,
-            keep_for,
-            ..
-        } = self.overrides;
         let times = [
-            ("min_hold", min_hold),
-            ("max_hold", max_hold),
-            ("keep_for", keep_for),
+            ("min_hold", self.overrides.min_hold),
+            ("max_hold", self.overrides.max_hold),
+            ("keep_for", self.overrides.keep_for),
         ];
         if let Some((option, _)) = times.iter().find(|(_, time)| time.is_some()) {
             let why = format!("a transaction has a lock until it ends: leave out `{option}`");

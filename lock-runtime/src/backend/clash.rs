@@ -17,7 +17,6 @@ pub(crate) enum FoundKind {
     /// The last id of a source.
     Ids,
     /// Something that is not an entry of this library.
-    #[cfg(feature = "redis")]
     Other(&'static str),
 }
 
@@ -29,13 +28,11 @@ impl FoundKind {
             FoundKind::Semaphore => "a semaphore",
             FoundKind::Counter => "a semaphore or a latch",
             FoundKind::Ids => "a source of ids",
-            #[cfg(feature = "redis")]
             FoundKind::Other(name) => name,
         }
     }
 
     /// Returns `true` if an entry of this kind can serve the request.
-    #[cfg(feature = "redis")]
     pub(crate) fn serves(self, asked: AskedKind) -> bool {
         match asked {
             AskedKind::Lock(Kind::Mutex | Kind::Fenced | Kind::Fair) => {
@@ -100,7 +97,6 @@ pub(crate) fn shuffle_clash(key: &Key, is_shuffled: bool) -> Fault {
 }
 
 /// Returns the error text for any other problem with a key.
-#[cfg(feature = "redis")]
 pub(crate) fn not_as_asked(why: &str, asked: AskedKind) -> String {
     format!("{why}; you asked for {}", asked.name())
 }

@@ -25,10 +25,6 @@ pub(crate) enum Fault {
     /// retry can help. Only the core makes it, of `Denied`; a backend does not.
     Refused(StoreError),
     /// The table of the locks existed before, and does not exist now. It may be being renamed or made anew.
-    #[cfg_attr(
-        not(any(feature = "mysql", feature = "postgres")),
-        allow(dead_code, reason = "only databases have tables")
-    )]
     NoTable(StoreError),
     /// The key exists and holds something else.
     Foreign { key: String, why: String },
@@ -173,7 +169,6 @@ impl Fault {
     }
 
     /// Adds the server's address if the error has no other place for it.
-    #[cfg(feature = "redis")]
     pub(crate) fn at(self, server: &str) -> Fault {
         match self {
             Fault::Impossible(why) => Fault::Impossible(format!("`{server}`: {why}")),
@@ -182,7 +177,6 @@ impl Fault {
     }
 
     /// Adds what was asked for, to the faults of a question.
-    #[cfg(feature = "redis")]
     pub(crate) fn about(self, what: impl fmt::Display) -> Fault {
         let explained = |why: &dyn fmt::Display| StoreError::new(format!("{what}: {why}"));
         match self {

@@ -28,18 +28,14 @@ pub(crate) mod redis;
 pub(crate) mod sql;
 #[cfg(test)]
 mod tests;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod transactions;
 mod types;
 
-#[cfg(feature = "redis")]
-pub(crate) use self::clash::not_as_asked;
-pub(crate) use self::clash::{AskedKind, FoundKind, clash, shuffle_clash};
+pub(crate) use self::clash::{AskedKind, FoundKind, clash, not_as_asked, shuffle_clash};
 pub(crate) use self::counters::{CounterKind, CounterRef, Counters};
 pub(crate) use self::directory::{Directory, Introduction, KnownClient};
 pub(crate) use self::fault::Fault;
 pub(crate) use self::listen::{Both, Listen, SilentListener};
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use self::transactions::{GIVEN, Give, TOO_EARLY, Transactions};
 pub(crate) use self::types::{
     AcquireRequest, Acquired, AcquiredAll, Event, EventSink, FIRST_WAITERS, FurtherTurns, Granted,
@@ -175,7 +171,6 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 
     /// Locks that belong to a transaction of the caller's.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
     fn transactions(&self) -> Option<&dyn Transactions> {
         None
     }

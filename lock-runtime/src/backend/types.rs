@@ -52,17 +52,9 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) others_wait: bool,
     /// Whether the store has refused a request of this caller before. Where waiters ask after pauses, most of such
     /// requests are refused again, so a look that locks nothing comes first.
-    #[cfg_attr(
-        not(any(feature = "mysql", feature = "postgres")),
-        allow(dead_code, reason = "only in databases, waiters ask after pauses")
-    )]
     pub(crate) again: bool,
     /// Whether the caller looks for a [reservation](super::WaitingList::take_reserved) before it asks again. Only the
     /// first request of a holder on the list may do so.
-    #[cfg_attr(
-        not(feature = "redis"),
-        allow(dead_code, reason = "only Redis has a waiting list")
-    )]
     pub(crate) looks_for_reservation: bool,
     /// The time of the call. A request that is sent at once uses it as the time of sending.
     pub(crate) asked_at: Moment,
@@ -258,10 +250,6 @@ pub(crate) enum Renewed {
     /// The store failed at this key alone.
     Unknown,
     /// Another transaction was writing the key. The renewal was left out, so that the rest of the batch did not wait.
-    #[cfg_attr(
-        not(any(feature = "mysql", feature = "postgres")),
-        allow(dead_code, reason = "said by databases alone")
-    )]
     LeftOut,
 }
 
@@ -324,7 +312,7 @@ pub(crate) enum Event {
 }
 
 /// The holders that an event names.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Holders {
     Id(HolderId),
     /// One or several holders, by their [`HolderId::alias`], because others can read the message.

@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use super::{CallChain, Hold, HoldHandle, Level, Lifecycle, Loss};
 use crate::release::{Ending, Failure};
-use crate::values::{Count, FencingToken, LockError};
+use crate::values::{Count, FencingToken, LockError, all};
 
 /// The hold behind a guard, a lease or a loss signal.
 #[derive(Clone)]
@@ -229,29 +228,16 @@ impl Handles {
 }
 
 /// Drives the endings side by side. The error of a loss goes before other errors.
-pub(crate) async fn all_of<F>(mut endings: Vec<F>) -> Result<(), LockError>
+pub(crate) async fn all_of<F>(endings: Vec<F>) -> Result<(), LockError>
 where
     F: Future<Output = Result<(), LockError>> + Unpin,
 {
     let mut outcome = Ok(());
-    poll_fn(|cx| {
-        endings.retain_mut(|ending| match Pin::new(ending).poll(cx) {
-            Poll::Pending => true,
-            Poll::Ready(Err(error))
-                if outcome.is_ok() || matches!(error, LockError::Lost { .. }) =>
-            {
-                outcome = Err(error);
-                false
-            }
-            Poll::Ready(_) => false,
-        });
-        if endings.is_empty() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
+    for error in all(endings).await.into_iter().filter_map(Result::err) {
+        if outcome.is_ok() || matches!(error, LockError::Lost { .. }) {
+            outcome = Err(error);
         }
-    })
-    .await;
+    }
     outcome
 }
 

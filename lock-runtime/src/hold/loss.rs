@@ -108,7 +108,7 @@ impl Tenure {
                     // No guard will leave it, so it is given back to the store at once.
                     Some(_counted) => {
                         if let Some(core) = self.core.upgrade() {
-                            release::clean_up(&core, self.clone(), reason);
+                            release::clean_up(&core, self, reason);
                         }
                     }
                 }
@@ -122,11 +122,11 @@ impl Tenure {
         self.look(|state| !state.is_live())
     }
 
-    /// Looks at the state after what is overdue by now has ended.
-    fn look<T>(self: &Arc<Tenure>, read: impl FnOnce(&State) -> T) -> T {
+    /// Looks at the state, or changes it, after what is overdue by now has ended.
+    pub(super) fn look<T>(self: &Arc<Tenure>, look: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let news = self.expire(&mut state, clock::now());
-        let seen = read(&state);
+        let seen = look(&mut state);
         drop(state);
         self.announce(news);
         seen

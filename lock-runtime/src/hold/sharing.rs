@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::tenure::{Stage, State};
 use super::{Core, Hold, Loss, Turn};
 use crate::queue::{Front, KeyState, Shard, Successor};
-use crate::values::{Counted, HoldOptions, Kind, LockError, Moment, clock};
+use crate::values::{Counted, HoldOptions, Kind, LockError, Moment};
 
 /// What a guard leaves behind.
 #[expect(
@@ -80,25 +80,22 @@ impl Hold {
         hold_options: HoldOptions,
         kind: Kind,
     ) -> Result<Option<bool>, LockError> {
-        let tenure = &self.tenure;
-        let mut state = tenure.state.lock();
-        let news = tenure.expire(&mut state, clock::now());
-        let is_current = state.turn == self.turn;
-        let shared = match &mut state.stage {
-            Stage::Held(turn) if is_current && (kind != Kind::Write || turn.is_written()) => {
-                turn.join(kind);
-                let longer = hold_options.ttl > turn.ttl;
-                if longer {
-                    turn.ttl = hold_options.ttl;
-                    turn.lengthen = true;
+        let shared = self.tenure.look(|state| {
+            let is_current = state.turn == self.turn;
+            match &mut state.stage {
+                Stage::Held(turn) if is_current && (kind != Kind::Write || turn.is_written()) => {
+                    turn.join(kind);
+                    let longer = hold_options.ttl > turn.ttl;
+                    if longer {
+                        turn.ttl = hold_options.ttl;
+                        turn.lengthen = true;
+                    }
+                    Ok(Some(longer))
                 }
-                Ok(Some(longer))
+                Stage::Lost { turn, loss } if is_current && turn.is_shared() => Err(*loss),
+                _ => Ok(None),
             }
-            Stage::Lost { turn, loss } if is_current && turn.is_shared() => Err(*loss),
-            _ => Ok(None),
-        };
-        drop(state);
-        tenure.announce(news);
+        });
         shared.map_err(|loss| self.lost_error(loss))
     }
 
@@ -118,21 +115,13 @@ impl Hold {
     /// The caller that the turn was offered to takes it, and is the first to share it. `None` if the turn was lost
     /// meanwhile. The count of the offer comes back.
     pub(crate) fn claim(&self) -> Option<Counted> {
-        let mut state = self.tenure.state.lock();
-        if state.turn != self.turn {
-            return None;
-        }
-        let news = self.tenure.expire(&mut state, clock::now());
-        let claimed = match &mut state.stage {
-            Stage::Held(turn) => turn
-                .offered
-                .take()
-                .inspect(|_| turn.join(self.tenure.key.kind())),
+        let kind = self.tenure.key.kind();
+        self.tenure.look(|state| match &mut state.stage {
+            Stage::Held(turn) if state.turn == self.turn => {
+                turn.offered.take().inspect(|_| turn.join(kind))
+            }
             _ => None,
-        };
-        drop(state);
-        self.tenure.announce(news);
-        claimed
+        })
     }
 
     /// If this sharer is the last, the turn ends and what follows it begins, in one step.

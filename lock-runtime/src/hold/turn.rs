@@ -206,6 +206,12 @@ impl Hold {
         state.turn_mut().filter(|_| is_current).map(look)
     }
 
+    /// Returns what the log calls the lock of the turn.
+    pub(crate) fn label(&self) -> &'static str {
+        let label = self.with_turn(|turn| turn.label.lock);
+        label.unwrap_or(Label::UNLABELLED)
+    }
+
     /// Limits the turn from now on, unless something limits it already. Returns whether it does.
     pub(super) fn ends_after(&self, longest: Duration) -> bool {
         let limited = self.with_turn(|turn| {

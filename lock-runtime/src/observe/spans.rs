@@ -54,7 +54,6 @@ impl<'a> Wait<'a> {
     }
 
     /// The caller's own transaction failed, which says nothing about the store.
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn failed_in_driver(mut self, at: Moment) {
         self.end("driver", at);
     }

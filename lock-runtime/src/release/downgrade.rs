@@ -12,7 +12,7 @@ use crate::backend::Released;
 use crate::hold::{Core, Handles, Held, Hold, Left, current_runtime};
 use crate::queue::Front;
 use crate::release::{Ending, pauses, told_within};
-use crate::values::{Kind, Label, LockError, LostReason, clock, config};
+use crate::values::{Kind, LockError, LostReason, clock, config};
 
 impl Handles {
     /// Makes a write a read, from the call on, also if the future is dropped.
@@ -38,16 +38,28 @@ impl Handles {
             _ => return Err(none()),
         }
         Ok(match handle.stop_writing()? {
-            Left::Reading(front) => Some(explicit(handle.core(), handle.hold(), front)),
+            Left::Reading(front) => Some(start(handle.core(), handle.hold(), front)),
             _ => None,
         })
     }
 }
 
-/// Downgrades for a caller that waits for the outcome, within the call timeout.
-pub(super) fn explicit(core: &Arc<Core>, hold: &Hold, front: Option<Front>) -> Ending {
+/// Downgrades in a task of the manager, which continues when the caller leaves. Resolves with the outcome, within the call
+/// timeout. `front`: that of the process's writers. The next writer asks the store after the store has admitted the readers.
+pub(super) fn start(core: &Arc<Core>, hold: &Hold, front: Option<Front>) -> Ending {
     let (told, outcome) = oneshot::channel();
-    start(core, hold, front, Some(told));
+    let (label, of, held) = (hold.label(), core.clone(), hold.clone());
+    core.life.spawn(async move {
+        let outcome = until_answered(&of, held).await;
+        drop(front);
+        // A caller that has left, or was told that there was no answer in time, does not hear of it. A loss was logged by who
+        // ended the hold.
+        if let Err(Err(error)) = told.send(outcome)
+            && !matches!(error, LockError::Lost { .. })
+        {
+            of.watch.release_failed(label, &error);
+        }
+    });
     let (timeout, key) = (core.options.call_timeout, hold.key().clone());
     Box::pin(async move {
         current_runtime()?;
@@ -58,34 +70,6 @@ pub(super) fn explicit(core: &Arc<Core>, hold: &Hold, front: Option<Front>) -> E
         };
         told_within(timeout, outcome, &key, late).await
     })
-}
-
-/// Downgrades in a task of the manager, which continues when the caller leaves. `told` gets the outcome. `front`: that of the
-/// process's writers. The next writer asks the store after the store has admitted the readers.
-pub(super) fn start(
-    core: &Arc<Core>,
-    hold: &Hold,
-    front: Option<Front>,
-    told: Option<oneshot::Sender<Result<(), LockError>>>,
-) {
-    let label = hold.with_turn(|turn| turn.label.lock);
-    let label = label.unwrap_or(Label::UNLABELLED);
-    let (of, hold) = (core.clone(), hold.clone());
-    core.life.spawn(async move {
-        let outcome = until_answered(&of, hold).await;
-        drop(front);
-        // A caller that has left, or was told that there was no answer in time, does not hear of it. A loss was logged by who
-        // ended the hold.
-        let unheard = match told {
-            Some(told) => told.send(outcome).err(),
-            None => Some(outcome),
-        };
-        if let Some(Err(error)) = unheard
-            && !matches!(error, LockError::Lost { .. })
-        {
-            of.watch.release_failed(label, &error);
-        }
-    });
 }
 
 /// Repeats the request until there is an answer. If the hold ends before, nothing is left to downgrade: the code that ended it

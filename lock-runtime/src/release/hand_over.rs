@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
-use super::{Release, Work, idle, undo};
+use super::{Release, Work, idle, undo_later};
 use crate::backend::{Fault, FurtherTurns, HandedOver, Released};
 use crate::hold::{Core, HoldHandle, Offer, TurnAllowance};
 use crate::observe::metrics;
@@ -106,19 +104,14 @@ impl Work {
 }
 
 impl Release {
-    /// Makes the next holder the holder at the store, with one request. It always runs to its end. `told` gets the outcome
-    /// before the last of the cleaning up, which can take as long as the lease of the next holder.
-    pub(super) async fn hand_over(
-        mut self,
-        next: Following,
-        told: oneshot::Sender<Result<(), LockError>>,
-    ) {
+    /// Makes the next holder the holder at the store, with one request. It always runs to its end.
+    pub(super) async fn hand_over(mut self, next: Following) -> Result<(), LockError> {
         let Some(work) = &mut self.work else {
-            return;
+            return Ok(());
         };
         let core = work.core.clone();
         let Some(front) = work.turn.front.take() else {
-            return;
+            return Ok(());
         };
         let (key, from) = (front.key().clone(), work.tenure.holder());
         // The stores hand over whatever they are asked to. No other kind has a front while it is held.
@@ -165,21 +158,18 @@ impl Release {
                         give(&core, key.kind(), successor, handle.offered());
                     }
                 }
-                let _ = told.send(Ok(()));
-                return;
+                return Ok(());
             }
             Ok(HandedOver::NotHeld) => {
                 next.inherits_nothing(front);
-                let _ = told.send(self.conclude(Ok(Released::NotHeld)));
-                return;
+                return self.conclude(Ok(Released::NotHeld));
             }
             // The old holder has released the lock, and the backend gives back the votes for the new holder.
             Err(fault @ Fault::TooFew(_)) => {
                 front.heard_from_store(Some(&fault));
                 self.work = None;
                 next.inherits_nothing(front);
-                let _ = told.send(Ok(()));
-                return;
+                return Ok(());
             }
             Err(fault) => fault,
         };
@@ -189,10 +179,10 @@ impl Release {
         // First the old holder is released, then the new one. So neither is left in the store, whichever of them it has, and
         // however late the lost request arrives.
         let outcome = self.give_back().await;
-        let _ = told.send(outcome);
         if unknown {
-            undo(&core, hold_ref, clock::now() + lease).await;
+            undo_later(&core, &key, hold_ref, clock::now() + lease);
         }
+        outcome
     }
 }
 

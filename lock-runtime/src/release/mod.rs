@@ -46,58 +46,57 @@ pub(crate) enum Failure {
     ToLog,
 }
 
-/// Drives a release. With `log`, its failure is logged.
-async fn drive(
-    release: impl Future<Output = Result<(), LockError>>,
-    log: Option<(Arc<Core>, &'static str)>,
-) -> Result<(), LockError> {
-    match (release.await, log) {
-        (Err(error), Some((core, label))) if !matches!(error, LockError::Lost { .. }) => {
-            core.watch.release_failed(label, &error);
-            Ok(())
-        }
-        (outcome, _) => outcome,
+impl Failure {
+    /// Drives what remains to be done at the store. Logs its failure if that is for the log.
+    fn drive(
+        self,
+        core: &Arc<Core>,
+        label: &'static str,
+        work: impl Future<Output = Result<(), LockError>> + Send + 'static,
+    ) -> Ending {
+        let log = (self == Failure::ToLog).then(|| core.clone());
+        Box::pin(async move {
+            match (work.await, log) {
+                (Err(error), Some(core)) if !matches!(error, LockError::Lost { .. }) => {
+                    core.watch.release_failed(label, &error);
+                    Ok(())
+                }
+                (outcome, _) => outcome,
+            }
+        })
     }
 }
 
 impl HoldHandle {
     /// Ends the handle. The future may be dropped at any time; the release then continues in the background.
     pub(crate) fn release(mut self, failure: Failure) -> Ending {
-        let label = || self.hold().with_turn(|turn| turn.label.lock);
-        let log = match failure {
-            Failure::ToCaller => None,
-            Failure::ToLog => label().map(|label| (self.core().clone(), label)),
-        };
-        match self.end(false) {
+        match self.end(Some(failure)) {
             // It has no size, so this box costs no allocation.
             Ok(None) => Box::pin(poll_fn(|_| Poll::Ready(Ok(())))),
-            Ok(Some(AtStore::Release(release))) => Box::pin(drive(release.explicit(), log)),
-            Ok(Some(AtStore::Downgrade(answer))) => Box::pin(drive(answer, log)),
+            Ok(Some(ending)) => ending,
             Err(lost) => Box::pin(ready(Err(lost))),
         }
     }
 
-    /// Leaves the turn. Returns the work that remains at the store.
-    fn end(&mut self, is_dropped: bool) -> Result<Option<AtStore>, LockError> {
-        let Some((left, left_at, _counted)) = self.leave(is_dropped) else {
+    /// Leaves the turn. Returns what remains to be done at the store, for a caller that waits for it. Without a caller,
+    /// `failure` is `None`, and all of it is done in the background.
+    fn end(&mut self, failure: Option<Failure>) -> Result<Option<Ending>, LockError> {
+        let Some((left, left_at, _counted)) = self.leave(failure.is_none()) else {
             return Ok(None);
         };
         let (core, tenure) = (self.core(), self.hold().tenure());
         let (turn, next) = match left {
             Left::Last(turn, next) => (turn, next),
             Left::Shared => return Ok(None),
-            Left::Reading(front) if is_dropped => {
-                downgrade::start(core, self.hold(), front, None);
-                return Ok(None);
-            }
             Left::Reading(front) => {
-                let answer = downgrade::explicit(core, self.hold(), front);
-                return Ok(Some(AtStore::Downgrade(answer)));
+                let label = self.hold().label();
+                let answer = downgrade::start(core, self.hold(), front);
+                return Ok(failure.map(|failure| failure.drive(core, label, answer)));
             }
             Left::Lost { loss, last } => {
                 let error = self.hold().lost_error(loss);
                 if last {
-                    clean_up(core, tenure.clone(), loss.reason);
+                    clean_up(core, tenure, loss.reason);
                 }
                 return Err(error);
             }
@@ -126,8 +125,11 @@ impl HoldHandle {
             Next::Release => {
                 // Before the release is sent: nothing renews what is being given back.
                 core.watch.remove(tenure);
+                let label = turn.label.lock;
                 let release = Release::new(core, tenure.clone(), turn, left_at);
-                Ok(Some(AtStore::Release(release)))
+                // Without a caller, it is dropped here, and continues in the background.
+                let ending = failure.map(|failure| failure.drive(core, label, release.explicit()));
+                Ok(ending)
             }
         }
     }
@@ -135,25 +137,14 @@ impl HoldHandle {
 
 impl Drop for HoldHandle {
     fn drop(&mut self) {
-        // A release that is dropped continues in the background. `lost()` has reported an error already.
-        drop(self.end(true));
+        // `lost()` has reported an error already.
+        drop(self.end(None));
     }
-}
-
-/// The work at the store when a handle has left its turn.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "moved at the end of a turn and never kept: a box would cost each release an allocation"
-)]
-enum AtStore {
-    Release(Release),
-    /// A task carries it out; this waits for its outcome.
-    Downgrade(Ending),
 }
 
 /// Deletes a lost tenure that may still be in the store. The last guard is gone, so other holders need not wait for the end
 /// of its lease.
-pub(crate) fn clean_up(core: &Arc<Core>, tenure: Arc<Tenure>, reason: LostReason) {
+pub(crate) fn clean_up(core: &Arc<Core>, tenure: &Arc<Tenure>, reason: LostReason) {
     if core.ids.are_left_to_copies(tenure.holder()) {
         return;
     }
@@ -162,10 +153,8 @@ pub(crate) fn clean_up(core: &Arc<Core>, tenure: Arc<Tenure>, reason: LostReason
     if reason == LostReason::Refused && !core.backend.traits().divided {
         return;
     }
-    let of = core.clone();
-    core.life.spawn(async move {
-        undo(&of, tenure.hold_ref(), tenure.leased_until()).await;
-    });
+    let (hold_ref, until) = (tenure.hold_ref(), tenure.leased_until());
+    undo_later(core, tenure.key(), hold_ref, until);
 }
 
 /// The pauses between two requests that end a hold, while none is answered.
@@ -278,7 +267,9 @@ impl Release {
             let (told, outcome) = oneshot::channel();
             let (core, key) = (work.core.clone(), work.tenure.key().clone());
             self.in_task = true;
-            core.life.spawn(self.hand_over(next, told));
+            core.life.spawn(async move {
+                let _ = told.send(self.hand_over(next).await);
+            });
             let late = || unconfirmed(timeout, "no answer to the hand-over");
             return told_within(timeout, outcome, &key, late).await;
         }
@@ -313,11 +304,7 @@ impl Release {
             return;
         }
         let outcome = match work.next(is_dropped) {
-            Some(next) => {
-                let (told, outcome) = oneshot::channel();
-                self.hand_over(next, told).await;
-                outcome.await.unwrap_or(Ok(()))
-            }
+            Some(next) => self.hand_over(next).await,
             None => self.give_back().await,
         };
         if let Err(error) = outcome {
@@ -541,4 +528,17 @@ pub(crate) async fn undo(core: &Core, hold_ref: HoldRef<'_>, until: Moment) {
     if let Err(fault @ (Fault::Denied(_) | Fault::Refused(_))) = released {
         core.watch.undo_refused(hold_ref.key.name(), &fault);
     }
+}
+
+/// Does the same as [`undo`], in the background. A shutdown waits for it. `key`: that of `hold_ref`.
+pub(crate) fn undo_later(core: &Arc<Core>, key: &Arc<Key>, hold_ref: HoldRef<'_>, until: Moment) {
+    let (of, key) = (core.clone(), key.clone());
+    core.life.spawn(async move {
+        // The task has the numbers of `hold_ref`, and a key of its own.
+        let hold_ref = HoldRef {
+            key: &key,
+            ..hold_ref
+        };
+        undo(&of, hold_ref, until).await;
+    });
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::undo;
+use super::undo_later;
 use crate::backend::{HoldRef, Listen};
 use crate::hold::Core;
 use crate::values::{Counted, HolderId, Key, Ttl, clock};
@@ -44,17 +44,16 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Some(on_list) = self.on_list.take() else {
+        // It counts until the undoing does.
+        let Some(_on_list) = self.on_list.take() else {
             return;
         };
-        let (core, key, holder) = (self.core.clone(), self.key.clone(), self.holder);
+        let hold_ref = HoldRef {
+            listed: true,
+            ..HoldRef::one(&self.key, self.holder)
+        };
         let until = clock::now() + self.ttl.duration();
-        self.core.life.spawn(async move {
-            let _leaving = on_list;
-            let mut hold_ref = HoldRef::one(&key, holder);
-            hold_ref.listed = true;
-            undo(&core, hold_ref, until).await;
-        });
+        undo_later(&self.core, &self.key, hold_ref, until);
     }
 }
 

@@ -5,7 +5,6 @@
 //!
 //! - Each tenure is in the schedule once, from its grant to its release, in whichever turn it is.
 //! - Its place there is its next event or its end, if that comes first. So a store that does not answer delays nothing.
-//! - [`Watch::names`] is locked before the schedule.
 //!
 //! | the tenure is | next event | what happens then |
 //! |---|---|---|
@@ -39,11 +38,11 @@ use tokio::time::Instant;
 
 use self::answers::{renew, take_in};
 use self::digest::Digest;
-use self::schedule::{Batch, MOST, Schedule};
+use self::schedule::{Batch, MOST, Schedule, Watched};
 use crate::backend::{Backend, Event, Fault, Holders};
 use crate::hold::{Hold, Lifecycle, Loss, Tenure};
 use crate::observe::{self, Cause, metrics};
-use crate::renew::forced_release::HolderNames;
+use crate::renew::forced_release::alias;
 use crate::renew::presence::Presence;
 use crate::sync::{Modelled, ModelledGuard, Mutex};
 use crate::values::{Backoff, Key, LockError, LostReason, Moment, clock};
@@ -57,8 +56,6 @@ const STABLE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Watch {
     schedule: Modelled<Schedule>,
-    /// The names of the holds in forced releases. An acquire or a release never locks it, so neither waits for a hash.
-    names: Modelled<HolderNames>,
     /// The events that are logged once a second. Nothing else is locked with it.
     digest: Mutex<Digest>,
     /// Raised when something is due earlier than the loop plans to wake.
@@ -72,7 +69,8 @@ impl Watch {
         let mut schedule = self.schedule.lock();
         if schedule.missing.names(tenure) {
             drop(schedule);
-            self.end(tenure, LostReason::ForceReleased);
+            tenure.lose(LostReason::ForceReleased);
+            self.log_lost(tenure);
             return;
         }
         schedule.add(tenure.clone(), sent_at);
@@ -99,7 +97,7 @@ impl Watch {
         self.schedule.lock().tenures.len()
     }
 
-    /// Returns the number of entries of the watchdog: tenures, times at which something is due, and names of keepers.
+    /// Returns the number of entries of the watchdog: tenures, times at which something is due, and names.
     #[cfg(simulation)]
     pub(crate) fn sizes(&self) -> [usize; 3] {
         self.schedule.lock().sizes()
@@ -151,12 +149,6 @@ impl Watch {
         self.remove_if_over(tenure, Duration::ZERO);
     }
 
-    /// Does the same as [`lose`](Watch::lose), for a tenure that is not in the schedule, or not any more.
-    fn end(&self, tenure: &Arc<Tenure>, reason: LostReason) {
-        tenure.lose(reason);
-        self.log_lost(tenure);
-    }
-
     /// Logs the loss of a turn, if one was lost.
     fn log_lost(&self, tenure: &Tenure) -> Option<Loss> {
         let loss = tenure.lost_turn()?;
@@ -206,7 +198,8 @@ impl Watch {
     }
 
     fn for_each_hold(&self, mut look: impl FnMut(Hold)) {
-        self.for_each(Arc::clone, |tenure| {
+        let tenure = |watched: &Watched| watched.tenure.clone();
+        self.for_each(tenure, |tenure| {
             if let Some(hold) = tenure.hold() {
                 look(hold);
             }
@@ -214,13 +207,13 @@ impl Watch {
     }
 
     /// Looks at all tenures, some at a time, and calls `then` for each of these with the schedule unlocked.
-    fn for_each<T>(&self, look: impl Fn(&Arc<Tenure>) -> T, mut then: impl FnMut(T)) {
+    fn for_each<T>(&self, look: impl Fn(&Watched) -> T, mut then: impl FnMut(T)) {
         let mut from = Some(0);
         while let Some(first) = from {
             let some: Vec<_> = {
                 let schedule = self.schedule.lock();
                 let some = schedule.tenures.range(first..).take(MOST);
-                some.map(|(number, watched)| (*number, look(&watched.tenure)))
+                some.map(|(number, watched)| (*number, look(watched)))
                     .collect()
             };
             let last = some.last().map(|(number, _)| number + 1);
@@ -243,75 +236,54 @@ impl Watch {
     /// Takes in an event that the store sends without a request.
     pub(crate) fn hear(&self, event: Event) {
         match event {
-            // The schedule is unlocked here: a loss wakes waiters.
-            Event::ForceReleased(victim) => {
-                for tenure in self.take(victim) {
-                    self.end(&tenure, LostReason::ForceReleased);
-                }
-            }
+            Event::ForceReleased(victims) => self.lose_victims(&victims),
             Event::Wanted(wanted) => self.give_up(&wanted),
         }
+    }
+
+    /// Ends the holds that a forced release names, and those that are still to come.
+    fn lose_victims(&self, victims: &Holders) {
+        // This comes first: a hold that comes from now on is looked for among the missing, so nothing else need find it.
+        self.schedule.lock().missing.note(victims.clone());
+        if let Holders::Aliases(_) = victims {
+            self.name_all();
+        }
+        let mut schedule = self.schedule.lock();
+        let found = schedule.of(victims);
+        if !found.is_empty() && victims.is_one() {
+            schedule.missing.forget(victims);
+        }
+        // The schedule is unlocked here: a loss wakes waiters.
+        drop(schedule);
+        for tenure in found {
+            self.lose(&tenure, LostReason::ForceReleased);
+        }
+    }
+
+    /// Names the holds that have no name yet. If there is one, this looks at all holds. An acquire or a release waits for no
+    /// hash: the schedule is unlocked meanwhile.
+    fn name_all(&self) {
+        if !self.schedule.lock().lacks_names() {
+            return;
+        }
+        let unnamed = |watched: &Watched| watched.alias.is_none().then(|| watched.tenure.clone());
+        self.for_each(unnamed, |tenure| {
+            if let Some(tenure) = tenure {
+                let alias = alias(tenure.holder(), tenure.key().kind());
+                self.schedule.lock().name(tenure.holder().number(), alias);
+            }
+        });
     }
 
     /// Gives up a lock that this process keeps and another process wants. The event is a hint: the other process asks
     /// again if the lock is not known any more, or not yet.
     fn give_up(&self, wanted: &Holders) {
-        let tenures = self.schedule.lock().wanted(wanted);
+        let mut tenures = self.schedule.lock().of(wanted);
+        // Where others can publish the message, it means kept locks only.
+        tenures.retain(|tenure| matches!(wanted, Holders::Id(_)) || tenure.holder().keeps());
         // The schedule is unlocked here: the end of an idle tenure takes it out.
         for tenure in tenures {
             tenure.give_up();
-        }
-    }
-
-    /// Takes out the tenures that the event names.
-    fn take(&self, victim: Holders) -> Vec<Arc<Tenure>> {
-        match &victim {
-            Holders::Id(id) => {
-                let mut schedule = self.schedule.lock();
-                let watched = schedule.tenures.get(&id.number());
-                let found = watched.is_some_and(|watched| watched.tenure.holder() == *id);
-                let numbers = found.then_some(id.number()).into_iter().collect();
-                schedule.take(numbers, victim)
-            }
-            Holders::Aliases(aliases) => {
-                let mut names = self.names.lock();
-                let mut schedule = self.with_names(&mut names);
-                schedule.take(names.find(aliases), victim)
-            }
-        }
-    }
-
-    /// Brings the names up to date, in steps. Until the schedule is unlocked, every hold has its name.
-    fn with_names(&self, names: &mut HolderNames) -> ModelledGuard<'_, Schedule> {
-        let numbers = || {
-            let mut numbers = Vec::new();
-            self.for_each(
-                |tenure| tenure.holder().number(),
-                |number| numbers.push(number),
-            );
-            numbers
-        };
-        let here = self.count();
-        if names.are_of_the_past(here) {
-            names.keep(&numbers().into_iter().collect());
-        }
-        let mut is_first = true;
-        loop {
-            let mut schedule = self.schedule.lock();
-            let unnamed = match schedule.unnamed() {
-                // Only the few that came while the schedule was unlocked are hashed under its lock.
-                Some(few) if few.is_empty() || !is_first && few.len() <= MOST => {
-                    names.learn(schedule.identities(&few));
-                    return schedule;
-                }
-                unnamed => unnamed,
-            };
-            drop(schedule);
-            is_first = false;
-            for some in unnamed.unwrap_or_else(numbers).chunks(MOST) {
-                let identities = self.schedule.lock().identities(some);
-                names.learn(identities);
-            }
         }
     }
 

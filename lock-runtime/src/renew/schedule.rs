@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use crate::backend::{Backend, Holders, Renewed};
 use crate::hold::Tenure;
 use crate::observe::Cause;
-use crate::renew::forced_release::{Missing, Newcomers};
+use crate::renew::forced_release::Missing;
 use crate::renew::places::Places;
-use crate::values::{Alias, Count, Counted, HolderId, Key, Kind, Moment, clock, jittered};
+use crate::values::{Alias, Count, Counted, Key, Kind, Moment, clock, jittered};
 
 /// The number of due entries that one look takes, and of entries not due yet that it looks at to fill the batches: the
 /// schedule is locked meanwhile. The next look, which follows at once, takes the rest.
@@ -35,12 +35,12 @@ pub(super) struct Schedule {
     /// A hold was inserted since the loop last planned. The loop then stays awake for a tick even if nothing is held:
     /// short holds in a row would wake it for each of them.
     pub(super) busy: bool,
-    /// Victims of forced releases that were not found here.
+    /// Victims of forced releases whose holds may still come.
     pub(super) missing: Missing,
     pub(super) places: Places,
-    newcomers: Newcomers,
-    /// The names by which others know the holders that keep their locks.
-    keepers: HashMap<Alias, u64>,
+    /// The numbers of tenures by the names of their holders in messages: of those that keep their locks, and of all that were
+    /// here when a message named victims.
+    names: HashMap<Alias, u64>,
     /// Batches under way that wait for the writers of their keys.
     waiting: Arc<Count>,
 }
@@ -60,6 +60,8 @@ pub(super) struct Watched {
     left_out: u32,
     /// The trouble that was logged since a renewal succeeded.
     trouble: Option<Cause>,
+    /// Its name, once it is in [`names`](Schedule::names).
+    pub(super) alias: Option<Alias>,
 }
 
 impl Watched {
@@ -96,7 +98,7 @@ fn next_look(now: Moment, renew_at: Moment, end: Moment) -> Instant {
 impl Schedule {
     #[cfg(simulation)]
     pub(super) fn sizes(&self) -> [usize; 3] {
-        [self.tenures.len(), self.queue.len(), self.keepers.len()]
+        [self.tenures.len(), self.queue.len(), self.names.len()]
     }
 
     /// Takes in a tenure that was confirmed by a request sent at `confirmed`, unless it is over already.
@@ -104,7 +106,8 @@ impl Schedule {
         let Some(end) = tenure.end_if_live() else {
             return;
         };
-        let number = tenure.holder().number();
+        let (holder, kind) = (tenure.holder(), tenure.key().kind());
+        let number = holder.number();
         let renew_at = if tenure.is_unleased() {
             confirmed + LEASED_AFTER
         } else {
@@ -113,12 +116,6 @@ impl Schedule {
         // The machine may have been suspended since the request was sent.
         let next = next_look(clock::now(), renew_at, end);
         self.queue.insert((next, number));
-        self.newcomers.note(number, self.tenures.len());
-        if tenure.holder().keeps() {
-            // This costs a hash, for a tenure that costs a request to the store anyway.
-            let alias = tenure.holder().alias(tenure.key().kind());
-            self.keepers.insert(alias, number);
-        }
         self.tenures.insert(
             number,
             Watched {
@@ -129,28 +126,44 @@ impl Schedule {
                 asked: false,
                 left_out: 0,
                 trouble: None,
+                alias: None,
             },
         );
+        if holder.keeps() {
+            // This costs a hash, for a tenure that costs a request to the store anyway.
+            self.name(number, holder.alias(kind));
+        }
     }
 
-    /// Returns the tenures that other processes want, of those that this process keeps.
-    pub(super) fn wanted(&self, wanted: &Holders) -> Vec<Arc<Tenure>> {
-        let numbers: Vec<u64> = match wanted {
-            Holders::Id(id) => vec![id.number()],
-            Holders::Aliases(aliases) => {
-                let number = |alias| self.keepers.get(alias).copied();
-                aliases.iter().filter_map(number).collect()
+    /// Takes in the name of a tenure, if it is still here.
+    pub(super) fn name(&mut self, number: u64, alias: Alias) {
+        if let Some(watched) = self.tenures.get_mut(&number) {
+            watched.alias = Some(alias);
+            self.names.insert(alias, number);
+        }
+    }
+
+    /// Returns `true` if some tenures have no name yet. Makes room for their names, which takes less time at once.
+    pub(super) fn lacks_names(&mut self) -> bool {
+        let lacking = self.tenures.len().saturating_sub(self.names.len());
+        self.names.reserve(lacking);
+        lacking > 0
+    }
+
+    /// Returns the tenures of these holders, by aliases those that have their names.
+    pub(super) fn of(&self, holders: &Holders) -> Vec<Arc<Tenure>> {
+        let tenure = |number: &u64| Some(self.tenures.get(number)?.tenure.clone());
+        match holders {
+            Holders::Id(id) => {
+                // Other managers of a memory store have holders of the same numbers.
+                let found = tenure(&id.number()).filter(|found| found.holder() == *id);
+                found.into_iter().collect()
             }
-        };
-        // Other managers of a memory store have holders of the same numbers.
-        let is_meant = |holder: HolderId| match wanted {
-            Holders::Id(id) => holder == *id,
-            Holders::Aliases(_) => holder.keeps(),
-        };
-        let found = numbers.iter().filter_map(|number| self.tenures.get(number));
-        let tenures = found.map(|watched| &watched.tenure);
-        let meant = tenures.filter(|tenure| is_meant(tenure.holder()));
-        meant.cloned().collect()
+            Holders::Aliases(aliases) => {
+                let numbers = aliases.iter().filter_map(|alias| self.names.get(alias));
+                numbers.filter_map(tenure).collect()
+            }
+        }
     }
 
     /// Moves the entry of a tenure whose turn or idle time ends earlier than its lease.
@@ -365,37 +378,14 @@ impl Schedule {
         rest.map(|(number, _)| number)
     }
 
-    /// Returns the numbers of the holds that may have no name yet; `None`: of all holds.
-    pub(super) fn unnamed(&mut self) -> Option<Vec<u64>> {
-        self.newcomers.take()
-    }
-
-    /// Returns what the names of these holds are made of. Some may be gone.
-    pub(super) fn identities(&self, numbers: &[u64]) -> Vec<(HolderId, Kind)> {
-        let here = numbers.iter().filter_map(|number| self.tenures.get(number));
-        let tenures = here.map(|watched| &watched.tenure);
-        tenures
-            .map(|tenure| (tenure.holder(), tenure.key().kind()))
-            .collect()
-    }
-
-    /// Takes out the victims that were found, under these numbers, and remembers the others, whose grants may still
-    /// come.
-    pub(super) fn take(&mut self, numbers: Vec<u64>, victim: Holders) -> Vec<Arc<Tenure>> {
-        let taken: Vec<_> = numbers
-            .into_iter()
-            .filter_map(|number| self.remove_number(number))
-            .map(|watched| watched.tenure)
-            .collect();
-        if taken.is_empty() || !victim.is_one() {
-            self.missing.note(victim);
-        }
-        taken
-    }
-
     /// Returns the moment at which the tenure was to be looked at next. `None` if it is not here.
     pub(super) fn remove(&mut self, tenure: &Tenure) -> Option<Instant> {
-        let watched = self.remove_number(tenure.holder().number())?;
+        let number = tenure.holder().number();
+        let watched = self.tenures.remove(&number)?;
+        self.queue.remove(&(watched.next, number));
+        if let Some(alias) = watched.alias {
+            self.names.remove(&alias);
+        }
         Some(watched.next)
     }
 
@@ -411,16 +401,5 @@ impl Schedule {
             }
         }
         more
-    }
-
-    fn remove_number(&mut self, number: u64) -> Option<Watched> {
-        let watched = self.tenures.remove(&number)?;
-        self.queue.remove(&(watched.next, number));
-        let holder = watched.tenure.holder();
-        if holder.keeps() {
-            self.keepers
-                .remove(&holder.alias(watched.tenure.key().kind()));
-        }
-        Some(watched)
     }
 }

@@ -42,7 +42,7 @@ pub fn now() -> Duration {
 pub fn sizes(locks: &LockManager) -> Vec<(&'static str, usize)> {
     let core = locks.core();
     let [queues, store_queues, waiters] = core.queues.sizes();
-    let [tenures, renewals, keepers] = core.watch.sizes();
+    let [tenures, renewals, names] = core.watch.sizes();
     let counts = [
         &core.life.in_hand,
         &core.life.under_way,
@@ -55,7 +55,7 @@ pub fn sizes(locks: &LockManager) -> Vec<(&'static str, usize)> {
         ("waiters", waiters),
         ("tenures", tenures),
         ("renewals to come", renewals),
-        ("keepers", keepers),
+        ("names of holders", names),
         ("guards", in_hand),
         ("bodies and questions under way", under_way),
         ("releases in the background", background),

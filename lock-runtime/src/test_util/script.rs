@@ -1,6 +1,5 @@
 //! The answers that a test has told its store to give.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::backend::{AcquireRequest, Fault};
@@ -40,46 +39,40 @@ pub(super) enum Verdict {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct AnswerQueue {
-    told: Mutex<ToldAnswers>,
-}
+pub(super) struct AnswerQueue(Mutex<Vec<Told>>);
 
-#[derive(Debug, Default)]
-struct ToldAnswers {
-    next: VecDeque<NextAnswer>,
-    lasting: Vec<Lasting>,
-}
-
-/// An answer that nobody has had yet.
+/// An answer that a test has told.
 #[derive(Debug)]
-struct NextAnswer {
+struct Told {
     /// The key that it is for; `None` if it is for any.
     key: Option<Box<str>>,
     answer: Answer,
+    /// Until when its caller gets it again: a caller that waits asks the store several times. `None` if nobody has had it yet.
+    until: Option<Moment>,
 }
 
-/// An answer to all questions of one caller: a caller that waits asks the store several times.
-#[derive(Debug)]
-struct Lasting {
-    key: Box<str>,
-    until: Moment,
-    answer: Answer,
+impl Told {
+    /// Returns the first of these requests that it is for.
+    fn request<'r>(&self, requests: &'r [AcquireRequest<'r>]) -> Option<&'r AcquireRequest<'r>> {
+        let is_meant = |raw: &str| self.key.as_deref().is_none_or(|key| key == raw);
+        let mut requests = requests.iter();
+        requests.find(|request| is_meant(request.hold_ref.key.raw()))
+    }
 }
 
 impl AnswerQueue {
     pub(super) fn push(&self, key: Option<&str>, answer: Answer) {
-        let key = key.map(Into::into);
-        self.told.lock().next.push_back(NextAnswer { key, answer });
+        let (key, until) = (key.map(Into::into), None);
+        self.0.lock().push(Told { key, answer, until });
     }
 
     pub(super) fn left(&self) -> usize {
-        self.told.lock().next.len()
+        let told = self.0.lock();
+        told.iter().filter(|told| told.until.is_none()).count()
     }
 
     pub(super) fn forget(&self) {
-        let mut told = self.told.lock();
-        told.next.clear();
-        told.lasting.clear();
+        self.0.lock().clear();
     }
 
     /// Returns the decision on a question for these locks, of which one caller wants all.
@@ -105,35 +98,27 @@ impl AnswerQueue {
 
     /// Returns the answer that the test has for them, if it has one.
     fn answer(&self, requests: &[AcquireRequest<'_>]) -> Option<Answer> {
-        let wanted = |key: &str| {
-            let mut requests = requests.iter();
-            requests.find(|request| request.hold_ref.key.raw() == key)
+        let mut all = self.0.lock();
+        all.retain(|told| !told.until.is_some_and(Moment::has_passed));
+        let found = |is_next: bool| {
+            let is_meant = |told: &Told| told.request(requests).is_some();
+            let mut all = all.iter();
+            all.position(|told| told.until.is_none() == is_next && is_meant(told))
         };
-        let mut told = self.told.lock();
-        told.lasting.retain(|lasting| !lasting.until.has_passed());
-        let mut lasting = told.lasting.iter();
-        if let Some(lasting) = lasting.find(|lasting| wanted(&lasting.key).is_some()) {
-            return Some(lasting.answer.clone());
+        if let Some(lasting) = found(false) {
+            return Some(all[lasting].answer.clone());
         }
-        let is_meant =
-            |next: &NextAnswer| next.key.as_deref().is_none_or(|key| wanted(key).is_some());
-        let found = told.next.iter().position(is_meant)?;
-        let NextAnswer { key, answer } = told.next.remove(found)?;
-        let request = match key {
-            Some(key) => wanted(&key),
-            None => requests.first(),
-        };
-        if let Some(request) = request
-            && let Some(waits) = request.waits
-            && matches!(answer, Answer::Busy { .. } | Answer::Unavailable)
+        let next = found(true)?;
+        let told = &mut all[next];
+        let request = told.request(requests)?;
+        if let Some(waits) = request.waits
+            && matches!(told.answer, Answer::Busy { .. } | Answer::Unavailable)
         {
-            told.lasting.push(Lasting {
-                key: request.hold_ref.key.raw().into(),
-                until: request.asked_at + waits,
-                answer: answer.clone(),
-            });
+            told.key = Some(request.hold_ref.key.raw().into());
+            told.until = Some(request.asked_at + waits);
+            return Some(told.answer.clone());
         }
-        Some(answer)
+        Some(all.remove(next).answer)
     }
 }
 

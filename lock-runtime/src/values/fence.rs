@@ -169,7 +169,7 @@ impl TryFrom<u64> for FencingToken {
     type Error = FencingTokenError;
 
     fn try_from(value: u64) -> Result<FencingToken, FencingTokenError> {
-        FencingToken::checked(value).ok_or(FencingTokenError(NoToken::Number(value.into())))
+        FencingToken::checked(value).ok_or(FencingTokenError(Some(value.into())))
     }
 }
 
@@ -188,7 +188,7 @@ impl TryFrom<i64> for FencingToken {
     /// ```
     fn try_from(value: i64) -> Result<FencingToken, FencingTokenError> {
         let token = u64::try_from(value).ok().and_then(FencingToken::checked);
-        token.ok_or(FencingTokenError(NoToken::Number(value.into())))
+        token.ok_or(FencingTokenError(Some(value.into())))
     }
 }
 
@@ -209,32 +209,20 @@ impl FromStr for FencingToken {
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         let value = text.parse().ok().filter(|_| digits);
         let token = value.and_then(FencingToken::checked);
-        token.ok_or(FencingTokenError(NoToken::Text))
+        token.ok_or(FencingTokenError(None))
     }
 }
 
 /// Something that is no [`FencingToken`]: a number below 0 or from 2^53 on, or text that is not one in decimal digits.
 ///
 /// The same input is refused again: a retry does not help. See the example of [`FencingToken`].
+// It has the number, but no text: that came from outside, and may be of any length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is no fencing token: tokens go from 0 to 9007199254740991 (2^53 - 1)")]
-pub struct FencingTokenError(NoToken);
-
-/// The text is not shown: it came from outside, and may be of any length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NoToken {
-    Number(i128),
-    Text,
-}
-
-impl fmt::Display for NoToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NoToken::Number(number) => number.fmt(f),
-            NoToken::Text => f.write_str("the text"),
-        }
-    }
-}
+#[error(
+    "{} is no fencing token: tokens go from 0 to 9007199254740991 (2^53 - 1)",
+    .0.map_or_else(|| "the text".to_owned(), |number| number.to_string())
+)]
+pub struct FencingTokenError(Option<i128>);
 
 #[cfg(test)]
 mod tests {

@@ -92,7 +92,6 @@ impl HolderId {
     }
 
     /// The id that has this text.
-    #[cfg(any(feature = "mysql", feature = "postgres", test))]
     pub(crate) fn parse(text: &str) -> Option<HolderId> {
         let (client, number) = text.split_once(':')?;
         Some(HolderId {

@@ -282,7 +282,7 @@ pub(crate) fn tag_of(slot: u16) -> u32 {
         for number in 0.. {
             text.clear();
             decimal::push(&mut text, u64::from(number));
-            let entry = &mut table[usize::from(slot_of_tag(&text))];
+            let entry = &mut table[usize::from(crc16(text.as_bytes())) % SLOTS];
             if *entry == EMPTY {
                 *entry = number;
                 missing -= 1;
@@ -294,10 +294,6 @@ pub(crate) fn tag_of(slot: u16) -> u32 {
         table
     });
     table[usize::from(slot)]
-}
-
-fn slot_of_tag(tag: &str) -> u16 {
-    crc16(tag.as_bytes()) % SLOTS as u16
 }
 
 #[cfg(test)]

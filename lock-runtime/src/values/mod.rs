@@ -2,7 +2,9 @@
 //!
 //! The rest imports them from here, whichever file they are in.
 
+use std::future::poll_fn;
 use std::pin::Pin;
+use std::task::Poll;
 
 pub(crate) mod backoff;
 pub(crate) mod channels;
@@ -38,24 +40,11 @@ pub(crate) use self::clock::Moment;
 pub(crate) use self::count::{Count, Counted};
 pub(crate) use self::error::{LockError, LostReason, StoreError, config};
 pub(crate) use self::fence::{FencingToken, SPARE_TOKENS, TokenRange};
-#[cfg(any(
-    all(feature = "redis", feature = "tls-rustls"),
-    feature = "postgres",
-    feature = "mysql"
-))]
-pub(crate) use self::handshake::Certificates;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
-pub(crate) use self::handshake::Login;
-#[cfg(all(
-    feature = "tls-rustls",
-    any(feature = "redis", feature = "postgres", feature = "mysql")
-))]
-pub(crate) use self::handshake::PemPair;
-pub(crate) use self::handshake::{Credentials, Handshake, pem_file, pem_files};
+pub(crate) use self::handshake::{
+    Certificates, Credentials, Handshake, Login, PemPair, pem_file, pem_files,
+};
 pub(crate) use self::health::{Checkup, Health, NodeHealth};
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(crate) use self::holder::manager_of;
-pub(crate) use self::holder::{Alias, HolderId, HolderIds};
+pub(crate) use self::holder::{Alias, HolderId, HolderIds, manager_of};
 pub(crate) use self::ids::{IdRange, IdSecret};
 pub(crate) use self::key::{Key, KeyMap};
 pub(crate) use self::kind::{Kind, LockMode};
@@ -72,4 +61,31 @@ pub(crate) use self::ttl::Ttl;
 /// those may wait at a time.
 pub(crate) fn rare<F: Future>(future: F) -> Pin<Box<F>> {
     Box::pin(future)
+}
+
+/// Runs the parts side by side. The answers are in the order of the parts.
+pub(crate) async fn all<T, F>(mut parts: Vec<F>) -> Vec<T>
+where
+    F: Future<Output = T> + Unpin,
+{
+    let mut answers: Vec<Option<T>> = Vec::new();
+    answers.resize_with(parts.len(), || None);
+    poll_fn(|cx| {
+        let mut pending = false;
+        for (part, answer) in parts.iter_mut().zip(&mut answers) {
+            if answer.is_none() {
+                match Pin::new(part).poll(cx) {
+                    Poll::Ready(done) => *answer = Some(done),
+                    Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
 }

@@ -27,8 +27,8 @@ const WITHIN: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::f
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replicas {
     need: Need,
-    within: Duration,
-    renewals: bool,
+    pub(crate) within: Duration,
+    pub(crate) renewals: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,10 +132,6 @@ impl Replicas {
         self.need == Need::Majority
     }
 
-    pub(crate) fn timeout(self) -> Duration {
-        self.within
-    }
-
     /// The time by which a grant comes later than the store's answer, at most.
     pub(crate) fn longest_delay(self) -> Duration {
         if self.is_on() {
@@ -143,10 +139,6 @@ impl Replicas {
         } else {
             Duration::ZERO
         }
-    }
-
-    pub(crate) fn with_renewals(self) -> bool {
-        self.renewals
     }
 }
 

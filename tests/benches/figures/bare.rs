@@ -59,7 +59,7 @@ impl Bare {
             .arg(&self.release)
             .arg(1)
             .arg(&key.lock);
-        release.arg(&key.holder).arg(&key.channel).arg("0");
+        release.arg(&key.holder).arg(&key.channel);
         let reply = self.connection.send_packed_command(&release).await.unwrap();
         assert_eq!(reply, Value::Int(1));
     }

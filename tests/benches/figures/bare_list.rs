@@ -139,10 +139,10 @@ impl BareList {
     }
 
     fn give_back(&mut self, holder: &str) {
-        let mut release = Cmd::with_capacity(13, 512);
+        let mut release = Cmd::with_capacity(12, 512);
         release.arg("EVALSHA").arg(&self.release).arg(3);
         release.arg(LOCK).arg(WAITING).arg(FENCE);
-        release.arg(holder).arg(CHANNEL).arg(100).arg("0");
+        release.arg(holder).arg(CHANNEL).arg(100);
         release.arg(&self.run_id).arg("").arg(0);
         let answer = self.ask(&release);
         assert!(matches!(answer, Value::Int(1..)), "{answer:?}");

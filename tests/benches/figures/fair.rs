@@ -118,7 +118,8 @@ impl Line {
         let holder = holder(number);
         let mut words = vec!["EVALSHA", &self.acquire, "4"];
         words.extend(KEYS);
-        words.extend([holder.as_str(), "60000", "9007199254740991", "1", CHANNEL]);
+        words.extend([holder.as_str(), holder.as_str()]);
+        words.extend(["60000", "9007199254740991", "1", CHANNEL]);
         let _: Value = self.server.query(&words);
     }
 
@@ -126,7 +127,7 @@ impl Line {
         let holder = holder(number);
         let mut words = vec!["EVALSHA", &self.release, "3"];
         words.extend(&KEYS[..3]);
-        words.extend([holder.as_str(), CHANNEL, "0"]);
+        words.extend([holder.as_str(), CHANNEL]);
         let _: Value = self.server.query(&words);
     }
 

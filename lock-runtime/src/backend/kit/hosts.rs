@@ -32,7 +32,6 @@ pub(crate) struct Hosts<T> {
 }
 
 impl<T: Host> Hosts<T> {
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn new(each: Vec<T>) -> Hosts<T> {
         Hosts::with(each, HostNames::default())
     }
@@ -46,7 +45,6 @@ impl<T: Host> Hosts<T> {
         }
     }
 
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn each(&self) -> &[T] {
         &self.each
     }
@@ -135,7 +133,6 @@ impl<T: Host> Hosts<T> {
 }
 
 /// Connects by a driver that does not report which step it waits for.
-#[cfg(any(feature = "mysql", feature = "postgres", test))]
 pub(crate) async fn in_share<C>(
     share: Duration,
     connecting: impl Future<Output = Result<C, Fault>>,

@@ -22,7 +22,6 @@ impl Outage {
     }
 
     /// Notes that no new connection could be opened. This is logged only if the outage begins with it.
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
     pub(crate) fn notice_failure(&mut self, server: &str, fault: &Fault) {
         self.begin(server, fault, "cannot be opened; retrying");
     }

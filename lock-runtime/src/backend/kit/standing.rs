@@ -17,7 +17,6 @@ impl Default for Standing {
 
 impl Standing {
     /// Starts as the state of a server that has answered since then.
-    #[cfg(feature = "redis")]
     pub(crate) fn answering(since: Moment) -> Standing {
         Standing(Mutex::new((true, since)))
     }

@@ -1,12 +1,10 @@
-//! Wake-up messages inside one process. Each topic has a counter, and each listener compares it with the value that it
-//! last saw. So no listener misses a message between two looks, however many listeners share the topic.
+//! Wake-up messages inside one process. Each topic counts its messages, and each listener compares the count with the one
+//! that it last saw. So no listener misses a message between two looks, however many listeners share the topic.
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::backend::{Boxed, Listen};
 use crate::sync::Mutex;
@@ -17,8 +15,11 @@ pub(crate) struct WakeUps {
     topics: Mutex<HashMap<Box<str>, CountedTopic>>,
 }
 
+/// A topic, whose messages tell nothing but that they came.
+pub(crate) type WakeUpTopic = watch::Sender<()>;
+
 /// A topic, and the number of its listeners.
-type CountedTopic = (Arc<WakeUpTopic>, usize);
+type CountedTopic = (WakeUpTopic, usize);
 
 impl WakeUps {
     /// Returns a listener that receives the messages from now on.
@@ -27,8 +28,7 @@ impl WakeUps {
         let (topic, listeners) = topics.entry(name.into()).or_default();
         *listeners += 1;
         TopicListener {
-            seen: topic.messages(),
-            topic: topic.clone(),
+            messages: topic.subscribe(),
             name: name.into(),
             topics: self.clone(),
         }
@@ -45,74 +45,42 @@ impl WakeUps {
         self.topics.lock().len()
     }
 
-    /// Counts a message and wakes every listener that waits.
-    #[cfg(any(test, simulation, feature = "postgres"))]
+    /// Sends a message to every listener of the topic.
     pub(crate) fn raise(&self, name: &str) {
         if let Some(topic) = self.topic(name) {
-            topic.raise();
+            topic.send_replace(());
         }
     }
 
-    /// Returns the topic to raise, if it has listeners. It is raised with everything unlocked: a waker may poll the listener's
-    /// task at once, and that may drop the listener.
-    pub(crate) fn topic(&self, name: &str) -> Option<Arc<WakeUpTopic>> {
+    /// Returns the topic to send to, if it has listeners. It is sent to with everything unlocked: a waker may poll the
+    /// listener's task at once, and that may drop the listener.
+    pub(crate) fn topic(&self, name: &str) -> Option<WakeUpTopic> {
         let topics = self.topics.lock();
         topics.get(name).map(|(topic, _)| topic.clone())
     }
 
     /// Wakes all listeners, because messages may have been missed.
-    #[cfg(feature = "postgres")]
     pub(crate) fn raise_all(&self) {
         let topics = self.topics.lock().values().cloned().collect::<Vec<_>>();
-        topics.iter().for_each(|(topic, _)| topic.raise());
+        topics.iter().for_each(|(topic, _)| topic.send_replace(()));
     }
 }
 
-/// A counter of messages, which publishers raise and listeners compare.
-#[derive(Debug, Default)]
-pub(crate) struct WakeUpTopic {
-    messages: AtomicU64,
-    raised: Notify,
-}
-
-impl WakeUpTopic {
-    pub(crate) fn raise(&self) {
-        self.messages.fetch_add(1, Ordering::Release);
-        self.raised.notify_waiters();
-    }
-
-    fn messages(&self) -> u64 {
-        self.messages.load(Ordering::Acquire)
-    }
-
-    /// Waits until the counter differs from `seen`, and returns it.
-    async fn wait_past(&self, seen: u64) -> u64 {
-        let mut raised = pin!(self.raised.notified());
-        loop {
-            // The waiter is registered before the counter is read, so that a raise in between is not missed.
-            raised.as_mut().enable();
-            let messages = self.messages();
-            if messages != seen {
-                return messages;
-            }
-            raised.as_mut().await;
-            raised.set(self.raised.notified());
-        }
-    }
-}
-
-/// A listener of a topic. It remembers the last count that it saw.
+/// A listener of a topic.
 #[derive(Debug)]
 pub(crate) struct TopicListener {
-    topic: Arc<WakeUpTopic>,
-    seen: u64,
+    /// Remembers which messages the listener has seen.
+    messages: watch::Receiver<()>,
     name: Box<str>,
     topics: Arc<WakeUps>,
 }
 
 impl Listen for TopicListener {
     fn heard(&mut self) -> Boxed<'_> {
-        Box::pin(async { self.seen = self.topic.wait_past(self.seen).await })
+        Box::pin(async {
+            // There is no error: the topic lives as long as its listeners.
+            let _ = self.messages.changed().await;
+        })
     }
 }
 
@@ -130,6 +98,7 @@ impl Drop for TopicListener {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::pin::pin;
     use std::task::{Context, Wake, Waker};
     use std::time::Duration;
 
@@ -191,11 +160,7 @@ pub(crate) mod tests {
     fn a_waker_may_drop_a_listener_at_once() {
         without_a_deadlock(|| {
             let topics = Arc::new(WakeUps::default());
-            let raises: &[fn(&WakeUps)] = &[
-                |topics| topics.raise("a"),
-                #[cfg(feature = "postgres")]
-                WakeUps::raise_all,
-            ];
+            let raises: &[fn(&WakeUps)] = &[|topics| topics.raise("a"), WakeUps::raise_all];
             for raise in raises {
                 let other = topics.listen("a");
                 wake_by(

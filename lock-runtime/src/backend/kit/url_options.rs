@@ -17,7 +17,6 @@ impl<'a> UrlOptions<'a> {
     }
 
     /// Splits `name=value&…` without decoding it.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn as_written(query: &'a str) -> UrlOptions<'a> {
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
         let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -39,7 +38,6 @@ impl<'a> UrlOptions<'a> {
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`] for any other value.
-    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(crate) fn take_switch(&mut self, name: &str) -> Result<Option<bool>, LockError> {
         match self.take(name).as_deref() {
             None => Ok(None),
@@ -50,7 +48,6 @@ impl<'a> UrlOptions<'a> {
     }
 
     /// Takes all options whose names are among these words. `what` names the options in errors.
-    #[cfg(feature = "postgres")]
     pub(crate) fn take_all(
         &mut self,
         names: &str,
@@ -63,7 +60,6 @@ impl<'a> UrlOptions<'a> {
     }
 
     /// Returns `true` if there is an option of that name that was not taken.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn has(&self, name: &str) -> bool {
         self.left.iter().any(|(given, _)| given == name)
     }

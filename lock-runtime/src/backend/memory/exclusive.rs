@@ -1,4 +1,4 @@
-//! Kinds with one holder at a time: mutex and fenced lock.
+//! Holds of one holder at a time: those of mutexes, fenced and fair locks, and of writers.
 
 use tokio::time::Instant;
 
@@ -7,11 +7,13 @@ use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, AskedKind, Fault, Granted, HandedOver, HoldRef,
     Released, Renewal, Renewed, Snapshot,
 };
-use crate::values::{HolderId, Key, LockMode, clock};
+use crate::values::{HolderId, Key, Kind, LockMode, clock};
 
 pub(super) struct Exclusive {
     pub(super) holder: HolderId,
     pub(super) expires: Instant,
+    /// Whether it is the hold of a writer of a read/write lock.
+    pub(super) writes: bool,
 }
 
 impl Exclusive {
@@ -20,10 +22,15 @@ impl Exclusive {
     }
 
     pub(super) fn seen(&self) -> Snapshot {
+        let mode = if self.writes {
+            LockMode::Write
+        } else {
+            LockMode::Exclusive
+        };
         Snapshot {
             holder: Some(self.holder.text()),
             left: Some(self.left()),
-            ..Snapshot::of(LockMode::Exclusive)
+            ..Snapshot::of(mode)
         }
     }
 }
@@ -77,7 +84,7 @@ fn other_hold<'a>(
 ) -> Result<Option<&'a mut Exclusive>, Fault> {
     match state.live(hold_ref.key) {
         None => Ok(None),
-        Some(Entry::Exclusive(hold)) => {
+        Some(Entry::Exclusive(hold @ Exclusive { writes: false, .. })) => {
             Ok(Some(hold).filter(|hold| hold.holder != hold_ref.holder))
         }
         Some(found) => Err(foreign(
@@ -88,15 +95,19 @@ fn other_hold<'a>(
     }
 }
 
-fn grant(state: &mut MemoryState, request: &AcquireRequest<'_>) -> Granted {
+pub(super) fn grant(state: &mut MemoryState, request: &AcquireRequest<'_>) -> Granted {
     put(state, request);
     state.granted(request)
 }
 
 fn put(state: &mut MemoryState, request: &AcquireRequest<'_>) {
     let HoldRef { key, holder, .. } = request.hold_ref;
-    let expires = clock::tick() + request.ttl.duration();
-    state.put(key, Entry::Exclusive(Exclusive { holder, expires }));
+    let hold = Exclusive {
+        holder,
+        expires: clock::tick() + request.ttl.duration(),
+        writes: key.kind() == Kind::Write,
+    };
+    state.put(key, Entry::Exclusive(hold));
 }
 
 pub(super) fn release(state: &mut MemoryState, hold_ref: HoldRef<'_>) -> Released {

@@ -163,7 +163,7 @@ impl Backend for MemoryBackend {
                         permits.reclaim();
                         permits.give_back_all()
                     }
-                    Entry::ReadWrite(lock) => lock.holders(),
+                    Entry::Readers(readers) => read_write::live(readers),
                     Entry::Ids(_) => return Err(foreign(key, entry, AskedKind::Any)),
                 };
                 if is_lock {
@@ -193,7 +193,7 @@ impl Backend for MemoryBackend {
             match entry {
                 Entry::Permits(permits) => drop(permits.reclaim()),
                 Entry::Ids(_) => return Err(foreign(key, entry, AskedKind::Any)),
-                Entry::Exclusive(_) | Entry::ReadWrite(_) => {}
+                Entry::Exclusive(_) | Entry::Readers(_) => {}
             }
             Ok(entry.seen().map(|seen| {
                 let mode = if queued > 0 {
@@ -231,13 +231,7 @@ impl Backend for MemoryBackend {
         to: AcquireRequest<'a>,
         spare: u64,
     ) -> Reply<'a, HandedOver> {
-        self.op(move |state| {
-            Ok(if to.hold_ref.key.kind() == Kind::Write {
-                read_write::hand_over(state, from, &to, spare)
-            } else {
-                exclusive::hand_over(state, from, &to, spare)
-            })
-        })
+        self.op(move |state| Ok(exclusive::hand_over(state, from, &to, spare)))
     }
 
     fn downgrade<'a>(&'a self, hold_ref: HoldRef<'a>, _: Ttl, _: Duration) -> Reply<'a, Released> {

@@ -12,7 +12,7 @@ use super::directory::Client;
 use super::exclusive::Exclusive;
 use super::fair;
 use super::permits::Permits;
-use super::read_write::ReadWrite;
+use super::read_write::{self, Readers};
 use crate::backend::kit::topic::{WakeUpTopic, WakeUps};
 use crate::backend::{
     AcquireRequest, AskedKind, EventSink, Fault, FoundKind, FurtherTurns, Granted, HandedOver,
@@ -53,7 +53,7 @@ pub(super) struct MemoryState {
     pub(super) last_token: Option<FencingToken>,
     pub(super) topics: Arc<WakeUps>,
     /// The topics that the current operation wakes, once the state is unlocked.
-    raised: Vec<Arc<WakeUpTopic>>,
+    raised: Vec<WakeUpTopic>,
     /// The managers' receivers of events, one for each connection.
     pub(super) sinks: Vec<EventSink>,
 }
@@ -71,7 +71,7 @@ impl Default for Epoch {
 pub(super) enum Entry {
     Exclusive(Exclusive),
     Permits(Permits),
-    ReadWrite(ReadWrite),
+    Readers(Readers),
     Ids(LastId),
 }
 
@@ -81,7 +81,7 @@ impl Entry {
         match self {
             Entry::Exclusive(hold) => hold.expires,
             Entry::Permits(permits) => permits.expires(),
-            Entry::ReadWrite(lock) => lock.expires().unwrap_or_else(clock::tick),
+            Entry::Readers(readers) => read_write::last_end(readers).unwrap_or_else(clock::tick),
             Entry::Ids(source) => source.expires,
         }
     }
@@ -90,7 +90,7 @@ impl Entry {
         match self {
             Entry::Exclusive(hold) => Some(hold.seen()),
             Entry::Permits(permits) => Some(permits.seen()),
-            Entry::ReadWrite(lock) => lock.seen(),
+            Entry::Readers(readers) => read_write::seen(readers),
             Entry::Ids(_) => None,
         }
     }
@@ -100,7 +100,7 @@ impl Entry {
         match self {
             Entry::Exclusive(hold) => hold.expires > clock::tick(),
             Entry::Permits(permits) => permits.is_held(),
-            Entry::ReadWrite(lock) => !lock.holders().is_empty(),
+            Entry::Readers(readers) => !read_write::live(readers).is_empty(),
             Entry::Ids(_) => false,
         }
     }
@@ -186,7 +186,7 @@ impl MemoryStore {
         let outcome = op(&mut state);
         let raised = std::mem::take(&mut state.raised);
         drop(state);
-        raised.iter().for_each(|topic| topic.raise());
+        raised.iter().for_each(|topic| topic.send_replace(()));
         outcome
     }
 
@@ -317,8 +317,8 @@ pub(super) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 
 /// Returns the fault of a key that something else uses.
 pub(super) fn foreign(key: &Key, found: &Entry, asked: AskedKind) -> Fault {
     let found = match found {
-        Entry::Exclusive(_) => FoundKind::Exclusive,
-        Entry::ReadWrite(_) => FoundKind::ReadWrite,
+        Entry::Exclusive(hold) if !hold.writes => FoundKind::Exclusive,
+        Entry::Exclusive(_) | Entry::Readers(_) => FoundKind::ReadWrite,
         Entry::Permits(permits) if permits.leased() > 0 => FoundKind::Semaphore,
         Entry::Permits(_) => FoundKind::Counter,
         Entry::Ids(_) => FoundKind::Ids,

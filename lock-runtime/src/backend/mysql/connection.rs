@@ -13,7 +13,6 @@ use super::url::by_tls;
 use super::{Server, faults};
 use crate::backend::Fault;
 use crate::backend::sql::kinds::renewals::LATE;
-use crate::backend::sql::pool::Aborted;
 use crate::backend::sql::{MissingTable, OpenedConnection, Row, Value, malformed};
 use crate::observe::metrics::logged;
 use crate::values::{Moment, clock};
@@ -96,7 +95,7 @@ impl Drop for MysqlConnection {
     }
 }
 
-/// Opens a connection on the connector's runtime, and checks its server.
+/// Opens a connection, and checks its server.
 pub(super) async fn open(
     connector: &MysqlConnector,
 ) -> Result<OpenedConnection<MysqlConnection>, Fault> {
@@ -121,7 +120,7 @@ pub(super) async fn open(
 }
 
 /// Creates the tables that are missing, if the user wants that and the URL names a database.
-async fn ensure(server: &Arc<Server>, connection: &mut MysqlConnection) -> Result<(), Fault> {
+async fn ensure(server: &Server, connection: &mut MysqlConnection) -> Result<(), Fault> {
     let table = &server.target.table;
     if !server.wants_tables() || !table.is_found() {
         return Ok(());
@@ -139,7 +138,7 @@ async fn ensure(server: &Arc<Server>, connection: &mut MysqlConnection) -> Resul
 
 /// Creates the tables on a connection of its own, whose statements may take longer. Processes that start at once do it one
 /// after the other.
-async fn create(server: &Arc<Server>) -> Result<(), Fault> {
+async fn create(server: &Server) -> Result<(), Fault> {
     let timeout = server.creation_timeout();
     let (mut connection, _) = connect(server, Timeouts::of_requests(timeout)).await?;
     let schema = server.target.table.put_into(&server.statements.schema.text);
@@ -153,18 +152,13 @@ async fn create(server: &Arc<Server>) -> Result<(), Fault> {
 
 /// Opens a connection whose server is not checked yet. The time is that after which another one has to take its place.
 async fn connect(
-    server: &Arc<Server>,
+    server: &Server,
     timeouts: Timeouts,
 ) -> Result<(MysqlConnection, Option<Duration>), Fault> {
-    let own = server.clone();
-    // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
-    let opening = async move {
-        let settings = &settings(timeouts);
-        let advice = own.target.login_advice();
-        let connect = |opts, tls| connect_to(by_tls(opts, tls), settings, advice);
-        own.target.dial(own.timeout, connect).await
-    };
-    Aborted::spawn(&server.handle, opening).answer().await
+    let settings = &settings(timeouts);
+    let advice = server.target.login_advice();
+    let connect = |opts, tls| connect_to(by_tls(opts, tls), settings, advice);
+    server.target.dial(server.timeout, connect).await
 }
 
 /// Connects to one server, if it can be written to. A replica keeps no locks, even if some users may write to it.

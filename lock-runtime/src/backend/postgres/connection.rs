@@ -12,7 +12,6 @@ use super::statements::typed;
 use super::tls::{Encrypted, Tls};
 use super::{Server, faults, statements};
 use crate::backend::Fault;
-use crate::backend::sql::pool::Aborted;
 use crate::backend::sql::{Arg, MissingTable, OpenedConnection, Row, Table, malformed};
 use crate::observe::metrics::logged;
 use crate::values::{StoreError, clock};
@@ -58,22 +57,15 @@ pub(super) async fn connect(
     connected.map_err(|error| faults::of_connecting(&error))
 }
 
-/// Opens a connection on the connector's runtime, finds or creates the table, and checks its server.
+/// Opens a connection, finds or creates the table, and checks its server.
 pub(super) async fn open(
     connector: &PostgresConnector,
 ) -> Result<OpenedConnection<PostgresConnection>, Fault> {
     let server = &connector.server;
-    let (dialed, table, timeout) = (server.clone(), &server.target.table, server.timeout);
+    let (table, timeout) = (&server.target.table, server.timeout);
+    let ((client, stream), renew_after) = server.target.dial(timeout, connect).await?;
     let unconfirmed = Arc::<AtomicBool>::default();
-    let noted = unconfirmed.clone();
-    // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
-    let opening = async move {
-        let ((client, stream), renew_after) = dialed.target.dial(timeout, connect).await?;
-        tokio::spawn(drive(stream, noted));
-        Ok((client, renew_after))
-    };
-    let opening = Aborted::spawn(&server.handle, opening);
-    let (client, renew_after) = opening.answer().await?;
+    tokio::spawn(drive(stream, unconfirmed.clone()));
     if !table.is_found() || server.wants_tables() {
         find(&client, server).await?;
     }

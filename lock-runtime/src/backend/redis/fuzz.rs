@@ -14,6 +14,7 @@ use super::pubsub::messages;
 use super::scripting::Script;
 use super::scripting::exclusive::{Acquire, Release};
 use super::scripting::outcomes::{AcquireReply, read_renewals};
+use super::scripting::reply::foreign;
 use crate::backend::{Event, Holders};
 
 /// Returns the holders that a message on the control channel names; `None` if the message is not ours.
@@ -35,56 +36,22 @@ pub fn url(url: &str) -> Result<String, String> {
 
 /// Gives a reply to the parsers of all sorts of answers. Returns `true` if one of them takes it for a granted lock.
 pub fn is_grant(reply: &Value, fenced: bool) -> bool {
-    let key = "key";
-    let fence = fenced.then_some(key);
+    let fence = fenced.then_some("key");
     let acquire = Acquire {
-        lock: key,
         fence,
-        holder: key,
-        lease_ms: 1,
-        not_after_us: 1,
-        counted: false,
-        channel: None,
-        spare: None,
+        ..Acquire::default()
     };
     let fair = FairAcquire {
-        lock: key,
-        queue: key,
-        timeouts: key,
         fence,
-        holder: key,
-        place: key,
-        lease_ms: 1,
-        not_after_us: 1,
-        waits: true,
-        channel: key,
+        ..FairAcquire::default()
     };
-    let release = Release::of(key, key, key);
-    let fair_release = FairRelease {
-        lock: key,
-        queue: key,
-        timeouts: key,
-        holder: key,
-        channel: key,
-    };
-    let count_down = CountDown {
-        latch: key,
-        channel: key,
-    };
-    let inspect = Inspect {
-        lock: key,
-        queue: key,
-    };
-    let read_counter = ReadCounter {
-        counter: key,
-        leases: key,
-    };
-    let _ = release.read(reply.clone());
-    let _ = fair_release.read(reply.clone());
-    let _ = count_down.read(reply.clone());
-    let _ = inspect.read(reply.clone());
-    let _ = Who { client: key }.read(reply.clone());
-    let _ = read_counter.read(reply.clone());
+    let _ = foreign(reply);
+    let _ = Release::default().read(reply.clone());
+    let _ = FairRelease::default().read(reply.clone());
+    let _ = CountDown::default().read(reply.clone());
+    let _ = Inspect::default().read(reply.clone());
+    let _ = Who::default().read(reply.clone());
+    let _ = ReadCounter::default().read(reply.clone());
     let _ = read_renewals(2, reply.clone());
     let _ = slots::read(reply, "host:1");
     let _ = micros(reply);

@@ -259,32 +259,27 @@ impl Router {
         }
     }
 
-    /// Publishes the messages that a script could not publish.
+    /// Publishes the messages that a script could not publish. They are sent in the background and only once, because
+    /// messages are hints.
     pub(super) fn publish_all(&self, messages: Vec<(String, String)>) {
         for (channel, payload) in messages {
-            self.publish(channel, payload);
+            let everywhere = channel == CONTROL;
+            let published: Reply<'static, ()> = match &self.nodes {
+                Nodes::One(link) => {
+                    let Some(live) = link.live() else { return };
+                    Box::pin(async move { live.publish("PUBLISH", &channel, &payload).await })
+                }
+                Nodes::Cluster(cluster) => {
+                    Box::pin(cluster.clone().publish(channel, payload, everywhere))
+                }
+            };
+            let timeout = self.call_timeout;
+            self.handle.spawn(async move {
+                if let Ok(Err(fault)) = tokio::time::timeout(timeout, published).await {
+                    logged!(debug, reason = %fault, "a release could not be published");
+                }
+            });
         }
-    }
-
-    /// Publishes a message that a script could not publish. It is sent in the background and only once, because
-    /// messages are hints.
-    pub(super) fn publish(&self, channel: String, payload: String) {
-        let everywhere = channel == CONTROL;
-        let published: Reply<'static, ()> = match &self.nodes {
-            Nodes::One(link) => {
-                let Some(live) = link.live() else { return };
-                Box::pin(async move { live.publish("PUBLISH", &channel, &payload).await })
-            }
-            Nodes::Cluster(cluster) => {
-                Box::pin(cluster.clone().publish(channel, payload, everywhere))
-            }
-        };
-        let timeout = self.call_timeout;
-        self.handle.spawn(async move {
-            if let Ok(Err(fault)) = tokio::time::timeout(timeout, published).await {
-                logged!(debug, reason = %fault, "a release could not be published");
-            }
-        });
     }
 
     /// Checks with the sentinels, if there are any, that an answer comes from the master. An answer that ends a hold

@@ -47,7 +47,7 @@ pub(crate) trait Connector: Send + Sync + 'static {
     /// The kind of store.
     const STORE: StoreKind;
 
-    /// Opens a connection, and checks its server.
+    /// Opens a connection, and checks its server. It is called on the runtime on which connections live.
     fn open(
         &self,
     ) -> impl Future<Output = Result<OpenedConnection<Self::Connection>, Fault>> + Send;

@@ -43,8 +43,8 @@ pub(crate) enum Purpose {
         holder: HolderId,
         waits_for_row: bool,
     },
-    /// To change the row that the first argument names. The statement waits for the row while another transaction has it
-    /// locked.
+    /// To change the row that the first argument names, if it is one name. The statement waits for the row while another
+    /// transaction has it locked.
     Change,
     /// To make this holder the holder of the row that the first argument names. Its id must have been drawn after the
     /// connection was opened, as that of an acquire.
@@ -435,11 +435,14 @@ impl<C: Connector> Pool<C> {
 
     /// Connects. A failure is not logged.
     pub(super) async fn connect_once(self: &Arc<Self>) -> Result<Open<C>, Fault> {
+        let pool = self.clone();
+        // The caller's runtime may end before the connection does.
+        let opening = async move { pool.connector.open().await };
         let OpenedConnection {
             connection,
             renew_after,
             drawn,
-        } = self.connector.open().await?;
+        } = Aborted::spawn(&self.handle, opening).answer().await?;
         let ids_from = self.ids.renew(&drawn);
         let again = self.outage.lock().notice_end(&self.server);
         self.reached.store(true, Ordering::Relaxed);

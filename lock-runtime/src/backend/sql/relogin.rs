@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use super::{Connector, Pool};
 use crate::backend::kit::login::LoginRetries;
@@ -13,7 +13,7 @@ use crate::values::clock;
 
 /// The task that opens the other connection. It belongs to the first one, and ends with it.
 pub(super) struct PoolRelogin {
-    task: AbortHandle,
+    _task: JoinSet<()>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -21,19 +21,17 @@ impl PoolRelogin {
     pub(super) fn start<C: Connector>(pool: &Arc<Pool<C>>, after: Duration) -> PoolRelogin {
         let is_over = Arc::<AtomicBool>::default();
         let replacing = replace(Arc::downgrade(pool), is_over.clone(), after);
-        let task = pool.handle.spawn(replacing).abort_handle();
-        PoolRelogin { task, is_over }
+        let mut task = JoinSet::new();
+        task.spawn_on(replacing, &pool.handle);
+        PoolRelogin {
+            _task: task,
+            is_over,
+        }
     }
 
     /// Returns `true` if the other connection is there.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for PoolRelogin {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

@@ -61,7 +61,7 @@ macro_rules! statements {
 }
 
 statements! {
-    schema, fitness, alive, acquire, take_over, acquire_all, why_not_all, insert_all, insert, look, wait,
+    schema, fitness, alive, acquire, take_over, acquire_all, why_not_all, insert, look, wait,
     release, settle, hand_over, renew, renew_shares, check, read, release_share, downgrade, take_turn,
     queue_up, leave_queue, acquire_permits, set_counter, limit_counter, add_permits, take_permits, count_down,
     delete_counter, draw_ids, force_release, introduce, withdraw, who, give_to_transaction, take_back,

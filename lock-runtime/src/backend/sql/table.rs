@@ -76,7 +76,6 @@ impl Table {
     }
 
     /// Returns what stands before the table's own name in its whole name, with the dot.
-    #[cfg(feature = "mysql")]
     pub(crate) fn before_name(&self) -> &str {
         let whole = self.whole();
         whole.strip_suffix(self.own_name()).unwrap_or_default()

@@ -17,12 +17,12 @@ use crate::backend::{Renewal, Renewed};
 use crate::hold::Held;
 use crate::hold::tests::{core, granted};
 use crate::protect::Outcome;
-use crate::values::Count;
 use crate::values::error::LostReason;
 use crate::values::holder::HolderIds;
 use crate::values::key::Key;
 use crate::values::name::LockName;
 use crate::values::options::{Options, Overrides};
+use crate::values::{Count, clock};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);

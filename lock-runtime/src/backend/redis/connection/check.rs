@@ -11,9 +11,7 @@ use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::opening::Opening;
 use crate::backend::redis::cluster::{Redirect, slots};
 use crate::backend::redis::pubsub::messages::channel;
-use crate::backend::redis::scripting::exclusive::{
-    Acquire, HandOver, HandOverReply, Release, Renew,
-};
+use crate::backend::redis::scripting::exclusive::{Acquire, HandOver, Release, Renew};
 use crate::backend::redis::scripting::outcomes::AcquireReply;
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::{Fault, Released, Renewed};
@@ -196,8 +194,8 @@ impl Check {
             spare: SPARE_TOKENS,
         };
         match self.call(connection, &hand_over).await? {
-            HandOverReply::Done { subscribers, .. } => {
-                if subscribers.is_none() {
+            Some((.., tenure)) => {
+                if tenure.subscribers.is_none() {
                     logged!(
                         warn,
                         "the lock store does not show how many listen to a channel (PUBSUB NUMSUB, in a cluster PUBSUB \
@@ -205,7 +203,7 @@ impl Check {
                     );
                 }
             }
-            HandOverReply::NotHeld => return Err(self.inconsistent("handover")),
+            None => return Err(self.inconsistent("handover")),
         }
         if !self.give_back(connection, key, &to).await? {
             logged!(
@@ -254,10 +252,10 @@ impl Check {
         let channel = channel(key);
         let release = Release::of(key.raw(), holder, &channel);
         let reply = self.call(connection, &release).await?;
-        if reply.released != Released::Done {
+        if reply.done.released != Released::Done {
             return Err(self.inconsistent("release"));
         }
-        Ok(reply.receivers.is_some())
+        Ok(reply.unpublished.is_empty())
     }
 
     async fn call<S: Script>(&self, connection: &mut Wire, script: &S) -> Result<S::Reply, Fault> {

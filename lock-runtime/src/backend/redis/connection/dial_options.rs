@@ -1,13 +1,8 @@
 //! Options for dialling a server: the certificates and the login.
 
-#[cfg(feature = "tls-rustls")]
-use std::sync::Arc;
-
 use redis::ConnectionInfo;
 
 use crate::backend::kit::names::HostNames;
-#[cfg(feature = "tls-rustls")]
-use crate::values::LockError;
 use crate::values::{Handshake, Login};
 
 /// The certificates, the source of logins, and the names that were looked up. By default, there are none.
@@ -35,26 +30,6 @@ impl DialOptions {
 
     pub(crate) fn has_certificates(&self) -> bool {
         self.handshake.certificates.are_given()
-    }
-}
-
-#[cfg(feature = "tls-rustls")]
-impl DialOptions {
-    /// Checks the certificates, before any I/O with a server.
-    ///
-    /// # Errors
-    /// [`LockError::InvalidConfig`].
-    pub(super) fn check(&self) -> Result<(), LockError> {
-        crate::backend::kit::certificates::client(&self.handshake.certificates).map(drop)
-    }
-
-    /// Returns the settings of TLS as they are now.
-    pub(super) fn tls(&self) -> Result<Arc<rustls::ClientConfig>, crate::backend::Fault> {
-        use crate::backend::kit::certificates::{client, unusable};
-
-        client(&self.handshake.certificates)
-            .map(Arc::new)
-            .map_err(unusable)
     }
 }
 

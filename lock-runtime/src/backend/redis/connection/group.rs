@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::backend::Fault;
 use crate::backend::redis::scripting::grouped::{AcquireTerms, OneAcquire, OneRelease};
-use crate::backend::redis::scripting::outcomes::{AcquireReply, ReleaseReply};
+use crate::backend::redis::scripting::outcomes::{AcquireReply, Announced, ReleaseReply};
 use crate::sync::Mutex;
 use crate::values::{Key, Moment};
 
@@ -84,7 +84,7 @@ impl Groupable for OneAcquire {
 #[expect(private_interfaces, reason = "implemented here alone")]
 impl Groupable for OneRelease {
     type Terms = ();
-    type Answer = ReleaseReply;
+    type Answer = Announced<ReleaseReply>;
     const MAY_OVERTAKE: bool = false;
 
     fn among(waiting: &mut WaitingRequests) -> &mut VecDeque<GroupItem<OneRelease>> {

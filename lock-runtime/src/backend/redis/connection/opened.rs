@@ -69,7 +69,7 @@ impl Opened {
         let asked = async {
             let reply = scripting::send(connection, &time).await;
             reply.map_err(|error| {
-                let fault = faults::of_question(&error, target.is_tls());
+                let fault = faults::of_call(&error).of_a_question();
                 refused(fault).at(target.shown())
             })
         };

@@ -84,12 +84,17 @@ async fn encrypted(
     options: &DialOptions,
     attempt: DialAttempt<'_>,
 ) -> Result<Stream, Fault> {
+    use std::sync::Arc;
+
     use rustls::pki_types::ServerName;
     use tokio_rustls::TlsConnector;
 
+    use crate::backend::kit::certificates;
+
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| Fault::impossible("a certificate cannot contain the host's name"))?;
-    let connector = TlsConnector::from(options.tls()?);
+    let tls = certificates::client(&options.handshake.certificates);
+    let connector = TlsConnector::from(Arc::new(tls.map_err(certificates::unusable)?));
     let shaking = connector.connect(name, socket);
     Ok(Box::pin(attempt.step(DialStep::Tls, shaking).await?))
 }

@@ -179,7 +179,7 @@ impl Target {
         // Without the feature, no URL speaks TLS.
         #[cfg(feature = "tls-rustls")]
         if self.is_tls() {
-            options.check()?;
+            crate::backend::kit::certificates::client(&options.handshake.certificates)?;
         }
         self.dial_options = Arc::new(options);
         Ok(self)

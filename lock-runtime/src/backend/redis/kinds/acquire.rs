@@ -8,7 +8,7 @@ use super::{exclusive, fair, listed, permits, read_write, release};
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::{AcquireRoute, Router};
-use crate::backend::redis::scripting::outcomes::{AcquireReply, Dated, TenureReply};
+use crate::backend::redis::scripting::outcomes::{AcquireReply, Dated};
 use crate::backend::{
     AcquireRequest, Acquired, AskedKind, Fault, Granted, HoldRef, Released, WithRelease,
 };
@@ -46,15 +46,8 @@ pub(crate) async fn acquire(
                 tenure,
             } => {
                 let granted = Granted::leased(token, at.sent_at);
-                let terms = tenure.as_deref().map(|&TenureReply { last, subscribers }| {
-                    let tokens = Option::zip(token, last);
-                    Box::new(exclusive::tenure_terms(
-                        router,
-                        key,
-                        tokens,
-                        subscribers,
-                        time,
-                    ))
+                let terms = tenure.as_deref().map(|tenure| {
+                    Box::new(exclusive::tenure_terms(router, key, token, tenure, time))
                 });
                 (Some(Acquired::Granted(granted, terms)), time)
             }

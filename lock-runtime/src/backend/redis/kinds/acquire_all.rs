@@ -8,7 +8,7 @@ use super::acquire::Compensation;
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::router::{AcquireRoute, Router};
 use crate::backend::redis::scripting::outcomes::Dated;
-use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, source};
+use crate::backend::redis::scripting::{Items, Script, Source, lua, source};
 use crate::backend::{AcquireRequest, AcquiredAll, AskedKind, Fault, Granted};
 use crate::values::{Key, Kind, Moment, clock};
 
@@ -140,12 +140,6 @@ impl Script for AcquireAll<'_> {
     fn read(&self, reply: Value) -> Option<Result<Dated<AcquiredAll>, Fault>> {
         let mut items = Items::of(reply)?;
         let word = items.text()?;
-        if word == "FOREIGN" {
-            let index = usize::try_from(items.integer()?).ok()?.checked_sub(1)?;
-            let request = self.requests.get(index)?;
-            let (lock, fence) = (request.hold_ref.key.raw(), fence(request));
-            return foreign(items, &[("lock", Some(lock)), ("fence", fence.as_deref())]);
-        }
         let time = items.digits()?;
         let done = match word.as_str() {
             "OK" => {

@@ -6,16 +6,11 @@ use super::ids::{DrawIds, Drawn};
 use crate::backend::redis::pubsub::messages::channel_of_permits;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::{Announced, Dated};
-use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
+use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::backend::{
     AskedKind, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot, shuffle_clash,
 };
 use crate::values::{IdRange, IdSecret, Key, clock};
-
-/// The message that Redisson publishes when a latch has opened.
-const OPEN: &str = "0";
-/// The message that Redisson publishes when a latch has a new count, or is deleted.
-const NEW_COUNT: &str = "1";
 
 /// The key of a semaphore's leases.
 pub(crate) fn leases(key: &Key) -> String {
@@ -32,14 +27,6 @@ fn channel(counter: CounterRef<'_>) -> String {
             "}",
         ]
         .concat(),
-    }
-}
-
-/// Returns the message for a new count. An empty string means the count itself.
-fn payload(counter: CounterRef<'_>) -> &'static str {
-    match counter.kind {
-        CounterKind::Semaphore => "",
-        CounterKind::Latch => NEW_COUNT,
     }
 }
 
@@ -93,7 +80,7 @@ impl Router {
             leases: &leases(counter.key),
             value,
             channel: &channel(counter),
-            payload: payload(counter),
+            latch: counter.kind == CounterKind::Latch,
             again,
         };
         self.change(counter, &script, timeout).await
@@ -161,7 +148,7 @@ impl Counters for Router {
                 channel: &channel_of_permits(key),
             };
             let added = self.change(CounterRef::semaphore(key), &script, timeout);
-            added.await
+            added.await.map(drop)
         })
     }
 
@@ -187,11 +174,7 @@ impl Counters for Router {
                 counter: counter.key.raw(),
                 leases: &leases(counter.key),
                 channel: &channel(counter),
-                // Publishes the same message as after the last count, because `1` would wake no waiter of Redisson's.
-                payload: match counter.kind {
-                    CounterKind::Semaphore => "",
-                    CounterKind::Latch => OPEN,
-                },
+                latch: counter.kind == CounterKind::Latch,
             };
             self.change(counter, &script, timeout).await
         })
@@ -224,15 +207,6 @@ impl Counters for Router {
     }
 }
 
-/// Parses the rest of a `{'FOREIGN', …}` reply about a counter and its leases.
-pub(super) fn foreign_counter<T>(
-    items: Items,
-    counter: &str,
-    leases: &str,
-) -> Option<Result<T, Fault>> {
-    foreign(items, &[("lock", Some(counter)), ("leases", Some(leases))])
-}
-
 /// Parses the rest of a `{'SHORT', …}` reply.
 pub(crate) fn too_few<T>(mut items: Items, name: &str) -> Option<Result<T, Fault>> {
     let all = match items.text()?.as_str() {
@@ -248,7 +222,7 @@ script! {
         keys { counter: &'a str, leases: &'a str }
         args {}
     }
-    |this, mut items| -> Option<Snapshot> {
+    |_, mut items| -> Option<Snapshot> {
         match items.text()?.as_str() {
             "NONE" => items.end(Ok(None)),
             "COUNT" => {
@@ -264,79 +238,64 @@ script! {
                 let free = value.map(|value| value.saturating_add(ended));
                 items.end(Ok(Some(Snapshot { left, ..Snapshot::of_permits(live, free) })))
             }
-            "FOREIGN" => foreign_counter(items, this.counter, this.leases),
             _ => None,
         }
     }
 }
 
 script! {
-    "set_counter", ["digits", "range", "refusal", "counter", "by_request", "publish"]
+    "set_counter",
+    ["digits", "range", "refusal", "counter", "by_request", "publish", "publish_or_append"]
     struct SetCounter<'a> {
         keys { counter: &'a str, leases: &'a str }
         args {
             value: u64,
             channel: &'a str,
-            /// An empty payload publishes the value.
-            payload: &'a str,
+            /// A latch publishes that it has a new count; a semaphore, how many permits are free.
+            latch: bool,
             /// Sets the counter even if it is set.
             again: bool
         }
     }
     // Whether it set anything.
-    |this, mut items| -> Announced<bool> {
-        match items.text()?.as_str() {
-            "OK" => {
-                let payload = match this.payload {
-                    "" => &this.value.to_string(),
-                    payload => payload,
-                };
-                Announced::read(items.flag()?, items, this.channel, payload)
-            }
-            "FOREIGN" => foreign_counter(items, this.counter, this.leases),
-            _ => None,
-        }
+    |_, mut items| -> Announced<bool> {
+        items.word("OK")?;
+        Announced::read(items.flag()?, items)
     }
 }
 
 script! {
-    "add_permits", "allow-oom", ["digits", "range", "refusal", "counter", "by_request", "publish"]
+    "add_permits", "allow-oom",
+    ["digits", "range", "refusal", "counter", "by_request", "publish", "publish_or_append"]
     struct AddPermits<'a> {
         local { name: &'a str }
         keys { permits: &'a str }
         args { how_many: i64, channel: &'a str }
     }
-    |this, mut items| -> Announced<()> {
+    // It is always true, and tells the reply from a malformed one.
+    |this, mut items| -> Announced<bool> {
         match items.text()?.as_str() {
-            "OK" => {
-                let free = items.text()?;
-                let _: i64 = free.parse().ok()?;
-                Announced::read((), items, this.channel, &free)
-            }
+            "OK" => Announced::read(items.flag()?, items),
             "SHORT" => too_few(items, this.name),
-            "FOREIGN" => foreign_counter(items, this.permits, this.permits),
             _ => None,
         }
     }
 }
 
 script! {
-    "delete_counter", "allow-oom", ["digits", "refusal", "counter", "publish"]
+    "delete_counter", "allow-oom", ["digits", "refusal", "counter", "publish", "publish_or_append"]
     struct DeleteCounter<'a> {
         keys { counter: &'a str, leases: &'a str }
         args {
             channel: &'a str,
-            /// With an empty payload, no message is published.
-            payload: &'a str
+            /// The waiters of a latch are woken.
+            latch: bool
         }
     }
     // Whether it deleted anything.
-    |this, mut items| -> Announced<bool> {
-        match items.text()?.as_str() {
-            "OK" => Announced::read(items.flag()?, items, this.channel, this.payload),
-            "FOREIGN" => foreign_counter(items, this.counter, this.leases),
-            _ => None,
-        }
+    |_, mut items| -> Announced<bool> {
+        items.word("OK")?;
+        Announced::read(items.flag()?, items)
     }
 }
 
@@ -354,7 +313,6 @@ script! {
             "BUSY" => Some(false),
             "STALE" => None,
             "SHORT" => return too_few(items, this.name),
-            "FOREIGN" => return foreign_counter(items, this.permits, this.permits),
             _ => return None,
         };
         let time = items.digits()?;
@@ -363,18 +321,14 @@ script! {
 }
 
 script! {
-    "count_down", "allow-oom", ["digits", "refusal", "counter", "publish"]
+    "count_down", "allow-oom", ["digits", "refusal", "counter", "publish", "publish_or_append"]
     struct CountDown<'a> {
         keys { latch: &'a str }
         args { channel: &'a str }
-        fixed { payload: OPEN }
     }
     // The count that is left.
-    |this, mut items| -> Announced<u64> {
-        match items.text()?.as_str() {
-            "OK" => Announced::read(items.digits()?, items, this.channel, OPEN),
-            "FOREIGN" => foreign_counter(items, this.latch, this.latch),
-            _ => None,
-        }
+    |_, mut items| -> Announced<u64> {
+        items.word("OK")?;
+        Announced::read(items.digits()?, items)
     }
 }

@@ -4,13 +4,13 @@
 use super::listed;
 use super::request::{Releasing, Sending};
 use crate::backend::redis::connection::sharing::UnderWay;
-use crate::backend::redis::pubsub::messages::{RELEASED, channel};
+use crate::backend::redis::pubsub::messages::channel;
 use crate::backend::redis::router::Router;
-use crate::backend::redis::scripting::exclusive::{
-    Acquire, HandOver, HandOverReply, NextToken, Release,
-};
+use crate::backend::redis::scripting::exclusive::{Acquire, HandOver, NextToken, Release};
 use crate::backend::redis::scripting::grouped::{AcquireTerms, OneAcquire, OneRelease};
-use crate::backend::redis::scripting::outcomes::{AcquireReply, Dated, ReleaseReply};
+use crate::backend::redis::scripting::outcomes::{
+    AcquireReply, Announced, Dated, ReleaseReply, TenureReply,
+};
 use crate::backend::{AcquireRequest, Fault, FurtherTurns, Granted, HandedOver, HoldRef, Spare};
 use crate::values::{FencingToken, HolderId, Key, Kind, TokenRange, clock, rare};
 
@@ -142,7 +142,7 @@ pub(crate) async fn token(
 }
 
 /// Releases the lock, on the connection of `releasing`.
-pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<Announced<ReleaseReply>, Fault> {
     let HoldRef {
         key,
         holder,
@@ -150,32 +150,27 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
         ..
     } = releasing.hold_ref;
     // A compensation for an acquire that was not on the list joins the group, which alone knows whether that was sent.
-    let reply = if listed || !releasing.undoes && listed::is_wanted(releasing.router, key, holder) {
+    if listed || !releasing.undoes && listed::is_wanted(releasing.router, key, holder) {
         let (listed, alone) = (|| listed::release(releasing), || release_alone(releasing));
-        rare(by_list(releasing.router, key, listed, alone)).await?
-    } else if releasing.unused().is_some() {
-        rare(release_alone(releasing)).await?
-    } else {
-        let under_way = UnderWay::enter(releasing.live);
-        let one = || {
-            let key = key.clone();
-            ((), OneRelease { key, holder })
-        };
-        let shared = under_way.share(one, releasing.sent_at, releasing.deadline);
-        match shared.await {
-            Some(answer) => answer?,
-            // Boxed, as a lone acquire is.
-            None => Box::pin(release_alone(releasing)).await?,
-        }
-    };
-    releasing.note_others(&reply);
-    if reply.receivers.is_none() {
-        releasing.router.publish(channel(key), RELEASED.to_owned());
+        return rare(by_list(releasing.router, key, listed, alone)).await;
     }
-    Ok(reply)
+    if releasing.unused().is_some() {
+        return rare(release_alone(releasing)).await;
+    }
+    let under_way = UnderWay::enter(releasing.live);
+    let one = || {
+        let key = key.clone();
+        ((), OneRelease { key, holder })
+    };
+    let shared = under_way.share(one, releasing.sent_at, releasing.deadline);
+    if let Some(answer) = shared.await {
+        return answer;
+    }
+    // Boxed, as a lone acquire is.
+    Box::pin(release_alone(releasing)).await
 }
 
-async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
+async fn release_alone(releasing: &Releasing<'_>) -> Result<Announced<ReleaseReply>, Fault> {
     let HoldRef { key, holder, .. } = releasing.hold_ref;
     let (holder, channel) = (holder.text(), channel(key));
     let mut script = Release::of(key.raw(), &holder, &channel);
@@ -186,19 +181,20 @@ async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault>
     releasing.call(&script).await
 }
 
-/// `tokens`: the token of the hold, and the last reserved token. `time`: the server's time, a moment ago.
+/// `token`: that of the hold. `time`: the server's time, a moment ago.
 pub(crate) fn tenure_terms(
     router: &Router,
     key: &Key,
-    tokens: Option<(FencingToken, FencingToken)>,
-    subscribers: Option<u64>,
+    token: Option<FencingToken>,
+    tenure: &TenureReply,
     time: u64,
 ) -> FurtherTurns {
+    let subscribers = tenure.subscribers;
     let others = subscribers.map(|count| router.note_others(key, count));
     let clock = (key.kind() != Kind::Fenced).then(|| (time, clock::now()));
     FurtherTurns {
         others,
-        spare: tokens.map_or(Spare::Untokened, |(token, last)| {
+        spare: Option::zip(token, tenure.last).map_or(Spare::Untokened, |(token, last)| {
             Spare::Tokens(TokenRange::new(token, last, clock))
         }),
     }
@@ -238,17 +234,13 @@ pub(crate) async fn hand_over(
         (live, sent_at) = router.follow(redirect, &live, key, deadline).await?;
     };
     match reply {
-        HandOverReply::Done {
-            tokens,
-            time,
-            subscribers,
-        } => {
+        Some((token, time, tenure)) => {
             live.clock().saw(time, sent_at);
-            let granted = Granted::leased(tokens.map(|(token, _)| token), sent_at);
-            let terms = tenure_terms(router, key, tokens, subscribers, time);
+            let granted = Granted::leased(token, sent_at);
+            let terms = tenure_terms(router, key, token, &tenure, time);
             Ok(HandedOver::Done(granted, terms))
         }
-        HandOverReply::NotHeld => {
+        None => {
             rare(router.vouch(Some(live), deadline)).await?;
             Ok(HandedOver::NotHeld)
         }

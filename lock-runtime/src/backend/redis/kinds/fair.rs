@@ -1,10 +1,10 @@
 //! A lock that serves its waiters in order: Redisson's `RFairLock`. Its hold is the same as that of a mutex.
 
 use super::request::{Releasing, Sending};
-use crate::backend::redis::pubsub::messages::{RELEASED, channel};
+use crate::backend::redis::pubsub::messages::channel;
 use crate::backend::redis::scripting::exclusive::Renew;
 use crate::backend::redis::scripting::outcomes::{
-    AcquireReply, Announced, ReleaseReply, acquire_reply, announced_release,
+    AcquireReply, Announced, ReleaseReply, acquire_reply, release_reply,
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::backend::{Fault, HoldRef};
@@ -42,7 +42,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
 }
 
 /// Ends the hold or the place in the queue, on the connection of `releasing`.
-pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<Announced<ReleaseReply>, Fault> {
     let hold_ref = releasing.hold_ref;
     let [queue, timeouts] = &queue_keys(hold_ref.key);
     let script = FairRelease {
@@ -52,9 +52,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
         holder: &hold_ref.holder.text(),
         channel: &channel(hold_ref.key),
     };
-    let reply = releasing.call(&script).await?;
-    releasing.router.publish_all(reply.unpublished);
-    Ok(reply.done)
+    releasing.call(&script).await
 }
 
 script! {
@@ -85,13 +83,7 @@ script! {
             };
             return items.end(Ok(reply));
         }
-        let keys = [
-            ("lock", Some(this.lock)),
-            ("queue", Some(this.queue)),
-            ("timeouts", Some(this.timeouts)),
-            ("fence", this.fence),
-        ];
-        acquire_reply(&word, items, &keys, false)
+        acquire_reply(&word, items, this.fence.is_some(), false)
     }
 }
 
@@ -100,7 +92,6 @@ script! {
     struct FairRelease<'a> {
         keys { lock: &'a str, queue: &'a str, timeouts: &'a str }
         args { holder: &'a str, channel: &'a str }
-        fixed { payload: RELEASED }
     }
-    |_, items| -> Announced<ReleaseReply> { announced_release(items) }
+    |_, items| -> Announced<ReleaseReply> { release_reply(items) }
 }

@@ -1,7 +1,7 @@
 //! The script that draws a range of ids from a source.
 
 use crate::backend::Fault;
-use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
+use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::values::{IdRange, IdSecret};
 
 script! {
@@ -33,7 +33,6 @@ script! {
                 items.end(Ok(Drawn::Otherwise { is_shuffled }))
             }
             "CLOCK" => items.end(Err(Fault::no_ids_at_this_time())),
-            "FOREIGN" => foreign(items, &[("lock", Some(this.source))]),
             _ => None,
         }
     }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use super::request::{Releasing, Sending};
 use crate::backend::redis::connection::Live;
-use crate::backend::redis::pubsub::messages::{RELEASED, channel};
+use crate::backend::redis::pubsub::messages::channel;
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::{
-    AcquireReply, ReleaseReply, acquire_reply, release_reply,
+    AcquireReply, Announced, ReleaseReply, acquire_reply, release_reply,
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::backend::{Both, Fault, Granted, HoldRef, Listen, Released, WaitingList};
@@ -130,7 +130,7 @@ async fn send(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
 
 /// Releases the lock or leaves the list, on the connection of `releasing`. Also puts the next holder on the list, if
 /// another process comes first.
-pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<Announced<ReleaseReply>, Fault> {
     let HoldRef { key, holder, .. } = releasing.hold_ref;
     let (live, sent_at, unused) = (releasing.live, releasing.sent_at, releasing.unused());
     // A counted fence goes up by one for each hold, so no token is drawn for a holder that may ask for another one.
@@ -148,7 +148,6 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
         holder: &holder.text(),
         channel: &channel(key),
         trip_us: live.trip_us(),
-        released: RELEASED,
         run_id: run_id.unwrap_or_default(),
         next: &next.map(HolderId::text).unwrap_or_default(),
         next_not_after_us: live.clock().not_after(sent_at, releasing.deadline),
@@ -157,7 +156,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
     };
     let reply = releasing.call(&script).await;
     let listed_at = match &reply {
-        Ok(reply) if reply.released == Released::DoneAndListed => Some(reply.time),
+        Ok(Announced { done, .. }) if done.released == Released::DoneAndListed => Some(done.time),
         _ => None,
     };
     if let Some(time) = listed_at {
@@ -189,7 +188,7 @@ script! {
     }
     |this, mut items| -> AcquireReply {
         let word = items.text()?;
-        acquire_reply(&word, items, &[("lock", Some(this.lock)), ("fence", this.fence)], this.spare.is_some())
+        acquire_reply(&word, items, this.fence.is_some(), this.spare.is_some())
     }
 }
 
@@ -203,7 +202,6 @@ script! {
             channel: &'a str,
             /// A recent round trip to the server.
             trip_us: u64,
-            released: &'a str,
             /// The id of the server's run. If it is empty, the message of a reservation is a hint only.
             run_id: &'a str,
             /// The holder to put on the list. Empty if there is none.
@@ -214,5 +212,5 @@ script! {
             used: Option<u64>
         }
     }
-    |_, items| -> ReleaseReply { release_reply(items) }
+    |_, items| -> Announced<ReleaseReply> { release_reply(items) }
 }

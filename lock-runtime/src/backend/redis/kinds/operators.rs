@@ -6,9 +6,10 @@ use redis::Value;
 
 use super::counters::{ReadCounter, leases};
 use super::{fair, permits};
-use crate::backend::redis::pubsub::messages::{CONTROL, RELEASED, channel};
+use crate::backend::redis::pubsub::messages::channel;
 use crate::backend::redis::router::{Nodes, Router};
-use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
+use crate::backend::redis::scripting::outcomes::Announced;
+use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::backend::{AskedKind, FIRST_WAITERS, Fault, Snapshot};
 use crate::observe::metrics::logged;
 use crate::values::{Checkup, Key, Kind, LockMode, clock};
@@ -81,16 +82,17 @@ impl Router {
             rw_channel: &channel(&key.as_kind(Kind::Write)),
         };
         let forced = self.call(key, &script, timeout).await.map(|reply| {
-            if reply.untold > 0 {
+            let (released, untold) = reply.done;
+            if untold > 0 {
                 logged!(
                     warn,
                     key = key.raw(),
-                    holders = reply.untold,
+                    holders = untold,
                     "a forced release had too many holders to name all of them: the others notice it at their next renewals"
                 );
             }
             self.publish_all(reply.unpublished);
-            reply.released.then_some(())
+            released.then_some(())
         });
         let permits = async {
             let released = permits::force_release(self, key, until.remaining()).await;
@@ -111,28 +113,14 @@ script! {
             /// The channel of the read/write lock of the same name.
             rw_channel: &'a str
         }
-        fixed { payload: RELEASED, control_channel: CONTROL }
     }
-    |this, mut items| -> ForceReleaseReply {
-        match items.text()?.as_str() {
-            "OK" => {}
-            "FOREIGN" => return foreign(items, &[("lock", Some(this.lock))]),
-            _ => return None,
-        }
+    // Whether it released anything, and the number of holders that no message names. Their next renewals find the loss.
+    |_, mut items| -> Announced<(bool, i64)> {
+        items.word("OK")?;
         let released = items.flag()?;
         let untold = items.integer().filter(|untold| *untold >= 0)?;
-        let unpublished = items.messages()?;
-        Some(Ok(ForceReleaseReply { released, untold, unpublished }))
+        Announced::read((released, untold), items)
     }
-}
-
-#[derive(Debug)]
-pub(crate) struct ForceReleaseReply {
-    pub(crate) released: bool,
-    /// The number of holders that no message names. Their next renewals find the loss.
-    pub(crate) untold: i64,
-    /// The channel and payload of each message that the script could not publish.
-    pub(crate) unpublished: Vec<(String, String)>,
 }
 
 script! {
@@ -145,7 +133,6 @@ script! {
         match items.text()?.as_str() {
             "FREE" => items.end(Ok(None)),
             "HELD" => held(items, this.lock),
-            "FOREIGN" => foreign(items, &[("lock", Some(this.lock))]),
             _ => None,
         }
     }

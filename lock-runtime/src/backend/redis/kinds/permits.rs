@@ -3,12 +3,12 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use super::counters::{foreign_counter, leases, too_few};
+use super::counters::{leases, too_few};
 use super::request::{Releasing, Sending};
-use crate::backend::redis::pubsub::messages::{CONTROL, channel, channel_of_permits};
+use crate::backend::redis::pubsub::messages::{channel, channel_of_permits};
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::{
-    AcquireReply, Announced, ReleaseReply, acquire_reply, announced_release, read_renewals,
+    AcquireReply, Announced, ReleaseReply, acquire_reply, read_renewals, release_reply,
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
 use crate::backend::{Fault, HoldRef, Renewed};
@@ -43,7 +43,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
 }
 
 /// Returns the permits, on the connection of `releasing`.
-pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<Announced<ReleaseReply>, Fault> {
     let hold_ref = releasing.hold_ref;
     let script = ReleasePermits {
         permits: hold_ref.key.raw(),
@@ -51,9 +51,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
         ids: &ids(hold_ref.holder, hold_ref.permits),
         channel: &channel(hold_ref.key),
     };
-    let reply = releasing.call(&script).await?;
-    releasing.router.publish_all(reply.unpublished);
-    Ok(reply.done)
+    releasing.call(&script).await
 }
 
 /// Returns all leased permits to a semaphore at a key that holds no hash. Returns `true` if there were any.
@@ -77,10 +75,11 @@ pub(crate) async fn force_release(
             reply => reply?,
         };
         router.publish_all(reply.unpublished);
-        released += reply.permits;
+        let (permits, left) = reply.done;
+        released += permits;
         // Permits that are leased meanwhile are left alone, so that the loop ends however fast others lease.
-        most = most.min(released + reply.left);
-        if reply.left == 0 || released >= most {
+        most = most.min(released + left);
+        if left == 0 || released >= most {
             return Ok(released > 0);
         }
     }
@@ -107,8 +106,7 @@ script! {
     |this, mut items| -> AcquireReply {
         match items.text()?.as_str() {
             "SHORT" => too_few(items, this.name),
-            "FOREIGN" => foreign_counter(items, this.permits, this.leases),
-            word => acquire_reply(word, items, &[], false),
+            word => acquire_reply(word, items, false, false),
         }
     }
 }
@@ -120,7 +118,7 @@ script! {
         keys { permits: &'a str, leases: &'a str }
         args { ids: &'a [u8], channel: &'a str }
     }
-    |_, items| -> Announced<ReleaseReply> { announced_release(items) }
+    |_, items| -> Announced<ReleaseReply> { release_reply(items) }
 }
 
 renewal! {
@@ -136,26 +134,12 @@ script! {
     struct ForcePermits<'a> {
         keys { permits: &'a str, leases: &'a str }
         args { channel: &'a str }
-        fixed { control_channel: CONTROL }
     }
-    |this, mut items| -> ForcePermitsReply {
-        match items.text()?.as_str() {
-            "OK" => {}
-            "FOREIGN" => return foreign_counter(items, this.permits, this.leases),
-            _ => return None,
-        }
+    // How many permits were returned, and how many are still leased. If there are any, the script has to run again.
+    |_, mut items| -> Announced<(i64, i64)> {
+        items.word("OK")?;
         let permits = items.integer().filter(|permits| *permits >= 0)?;
         let left = items.integer().filter(|left| *left >= 0)?;
-        let unpublished = items.messages()?;
-        Some(Ok(ForcePermitsReply { permits, left, unpublished }))
+        Announced::read((permits, left), items)
     }
-}
-
-#[derive(Debug)]
-pub(crate) struct ForcePermitsReply {
-    pub(crate) permits: i64,
-    /// The number of permits that are still leased. If it is not zero, the script has to run again.
-    pub(crate) left: i64,
-    /// The channel and payload of each message that the script could not publish.
-    pub(super) unpublished: Vec<(String, String)>,
 }

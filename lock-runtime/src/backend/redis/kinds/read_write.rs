@@ -7,16 +7,11 @@ use crate::backend::redis::pubsub::messages::channel;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::exclusive::Renew;
 use crate::backend::redis::scripting::outcomes::{
-    AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply,
+    AcquireReply, Announced, ReleaseReply, acquire_reply, read_renewals, release_reply,
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
 use crate::backend::{Fault, HoldRef, READERS_KEPT_OUT, Released, Renewed};
 use crate::values::{HolderId, Key, Kind, Ttl, clock};
-
-/// The message of the last reader that leaves. A Redisson client wakes one waiter.
-const READER_LEFT: &str = "0";
-/// The message that a leaving writer publishes first. A Redisson client wakes all of its waiters.
-const WRITER_LEFT: &str = "1";
 
 /// Returns the key that carries the lease of a reader's first hold. Readers of this library have one hold each.
 pub(crate) fn timeout_key(key: &Key, holder: HolderId) -> String {
@@ -61,19 +56,15 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
 }
 
 /// Releases a read or a write, on the connection of `releasing`.
-pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<Announced<ReleaseReply>, Fault> {
     let hold_ref = releasing.hold_ref;
-    let (holder, channel) = (hold_ref.holder.text(), channel(hold_ref.key));
     let script = ReadWriteRelease {
         lock: hold_ref.key.raw(),
         timeout: &timeout_key(hold_ref.key, hold_ref.holder),
-        holder: &holder,
-        channel: &channel,
+        holder: &hold_ref.holder.text(),
+        channel: &channel(hold_ref.key),
     };
-    let reply = releasing.call(&script).await?;
-    releasing.note_others(&reply);
-    announce(releasing.router, &reply, channel);
-    Ok(reply)
+    releasing.call(&script).await
 }
 
 impl Router {
@@ -83,30 +74,22 @@ impl Router {
         ttl: Ttl,
         timeout: Duration,
     ) -> Result<Released, Fault> {
-        let (holder, channel) = (hold_ref.holder.text(), channel(hold_ref.key));
         let script = ReadWriteDowngrade {
             lock: hold_ref.key.raw(),
             timeout: &timeout_key(hold_ref.key, hold_ref.holder),
-            holder: &holder,
+            holder: &hold_ref.holder.text(),
             lease_ms: ttl.millis(),
-            channel: &channel,
+            channel: &channel(hold_ref.key),
         };
         let before = self.nodes.live();
         let deadline = clock::now() + timeout;
         let reply = self.call(hold_ref.key, &script, timeout).await?;
-        announce(self, &reply, channel);
-        if reply.released == Released::NotHeld {
+        self.publish_all(reply.unpublished);
+        let released = reply.done.released;
+        if released == Released::NotHeld {
             self.vouch(before, deadline).await?;
         }
-        Ok(reply.released)
-    }
-}
-
-/// Publishes the messages that a script could not publish. One message too many does no harm.
-fn announce(router: &Router, reply: &ReleaseReply, channel: String) {
-    if reply.receivers.is_none() {
-        router.publish(channel.clone(), WRITER_LEFT.to_owned());
-        router.publish(channel, READER_LEFT.to_owned());
+        Ok(released)
     }
 }
 
@@ -116,9 +99,9 @@ script! {
         keys { lock: &'a str, timeout: &'a str, writer_waits: &'a str }
         args { holder: &'a str, lease_ms: u64, not_after_us: u64 }
     }
-    |this, mut items| -> AcquireReply {
+    |_, mut items| -> AcquireReply {
         let word = items.text()?;
-        acquire_reply(&word, items, &[("lock", Some(this.lock))], false)
+        acquire_reply(&word, items, false, false)
     }
 }
 
@@ -140,7 +123,7 @@ script! {
     }
     |this, mut items| -> AcquireReply {
         let word = items.text()?;
-        acquire_reply(&word, items, &[("lock", Some(this.lock)), ("fence", this.fence)], false)
+        acquire_reply(&word, items, this.fence.is_some(), false)
     }
 }
 
@@ -151,7 +134,7 @@ script! {
         keys { lock: &'a str, timeout: &'a str }
         args { holder: &'a str, channel: &'a str }
     }
-    |_, items| -> ReleaseReply { release_reply(items) }
+    |_, items| -> Announced<ReleaseReply> { release_reply(items) }
 }
 
 script! {
@@ -160,7 +143,7 @@ script! {
         keys { lock: &'a str, timeout: &'a str }
         args { holder: &'a str, lease_ms: u64, channel: &'a str }
     }
-    |_, items| -> ReleaseReply { release_reply(items) }
+    |_, items| -> Announced<ReleaseReply> { release_reply(items) }
 }
 
 renewal! {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::request::Releasing;
 use super::{exclusive, fair, listed, permits, read_write};
 use crate::backend::redis::router::Router;
-use crate::backend::redis::scripting::outcomes::ReleaseReply;
+use crate::backend::redis::scripting::outcomes::{Announced, ReleaseReply};
 use crate::backend::{Fault, HoldRef, Released, WithRelease};
 use crate::values::{Kind, clock, rare};
 
@@ -44,12 +44,20 @@ pub(crate) async fn release(
     }
 }
 
-/// Sends the request once.
+/// Sends the request once. Publishes the messages that its script could not publish, and notes how many other processes wait
+/// for the key, if the reply says that some do.
 pub(crate) async fn ask(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
-    match releasing.hold_ref.key.kind() {
+    let (router, key) = (releasing.router, releasing.hold_ref.key);
+    let answer = match key.kind() {
         Kind::Mutex | Kind::Fenced => exclusive::release(releasing).await,
         Kind::Semaphore => rare(permits::release(releasing)).await,
         Kind::Fair => rare(fair::release(releasing)).await,
         Kind::Read | Kind::Write => rare(read_write::release(releasing)).await,
+    };
+    let Announced { done, unpublished } = answer?;
+    if done.receivers > 0 {
+        router.note_others(key, done.receivers);
     }
+    router.publish_all(unpublished);
+    Ok(done)
 }

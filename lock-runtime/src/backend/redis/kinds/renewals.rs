@@ -1,9 +1,7 @@
 //! Renewals: each batch becomes a script for each sort of holds in it.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::pin::pin;
-use std::task::Poll;
 
 use super::counters::leases;
 use super::exclusive::field;
@@ -15,7 +13,7 @@ use crate::backend::redis::router::{Nodes, Router};
 use crate::backend::redis::scripting::exclusive::Renew;
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::{Boxed, Fault, Renewal, Renewed, Reply, Within};
-use crate::values::{Key, Kind, Moment, clock, rare};
+use crate::values::{Key, Kind, Moment, all, clock, rare};
 
 /// The time until which an answer usually arrives, and the time until which it is of use.
 #[derive(Clone, Copy)]
@@ -296,30 +294,6 @@ pub(crate) fn by_script(batch: &[Renewal], slot: impl Fn(&Key) -> u16) -> Vec<Ve
 
 /// The answers of one script.
 pub(crate) type RenewalPart<'a> = Reply<'a, Vec<Renewed>>;
-
-/// Runs the parts side by side. The answers are in the order of the parts.
-pub(crate) async fn all<T>(mut parts: Vec<Boxed<'_, T>>) -> Vec<T> {
-    let mut answers: Vec<Option<T>> = Vec::new();
-    answers.resize_with(parts.len(), || None);
-    poll_fn(|cx| {
-        let mut pending = false;
-        for (part, answer) in parts.iter_mut().zip(&mut answers) {
-            if answer.is_none() {
-                match part.as_mut().poll(cx) {
-                    Poll::Ready(done) => *answer = Some(done),
-                    Poll::Pending => pending = true,
-                }
-            }
-        }
-        if pending {
-            Poll::Pending
-        } else {
-            Poll::Ready(())
-        }
-    })
-    .await;
-    answers.into_iter().flatten().collect()
-}
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::{AcquireRoute, Router};
-use crate::backend::redis::scripting::outcomes::ReleaseReply;
 use crate::backend::redis::scripting::rights::{self, Rights};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::{AcquireRequest, Fault, HoldRef, WithRelease};
@@ -93,12 +92,5 @@ impl Releasing<'_> {
 
     pub(crate) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {
         self.live.call(script, self.sent_at, self.deadline).await
-    }
-
-    /// Notes how many other processes wait for the key, if the reply says that some do.
-    pub(super) fn note_others(&self, reply: &ReleaseReply) {
-        if let Some(receivers @ 1..) = reply.receivers {
-            self.router.note_others(self.hold_ref.key, receivers);
-        }
     }
 }

@@ -10,9 +10,6 @@ use crate::values::{Alias, FencingToken, Key, Kind, decimal};
 /// different namespaces may have the same key, because the namespace of one can be the beginning of the other's name.
 pub(crate) const CONTROL: &str = "lock:control:released";
 
-/// The message that a release publishes on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
-pub(crate) const RELEASED: &str = "0";
-
 /// The prefix of a message that names the holders that were released by force.
 const NAMES: &[u8] = b"holders:";
 /// The prefix of a message that names a holder whose lock another client wants. The script fragment `keeper` publishes
@@ -132,10 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn the_script_asks_keepers_on_the_control_channel() {
+    fn the_scripts_use_the_control_channel_and_its_words() {
         let fragment = include_str!("../scripting/lua/lib/keeper.lua");
         let words = std::str::from_utf8(WANTED).unwrap();
         assert!(fragment.contains(&format!("'PUBLISH', '{CONTROL}', '{words}'")));
+        let fragment = include_str!("../scripting/lua/lib/publish_or_append.lua");
+        let words = std::str::from_utf8(NAMES).unwrap();
+        assert!(fragment.contains(&format!("channel = '{CONTROL}'")));
+        assert!(fragment.contains(&format!("payload = '{words}'")));
     }
 
     #[test]

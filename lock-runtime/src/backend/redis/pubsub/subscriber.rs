@@ -107,7 +107,11 @@ impl Subscriber {
         let (mut has_tried, mut cuts) = (false, 0);
         loop {
             let mut first_try = FirstTry::Over;
-            let fault = match self.connect(commands, &mut own, has_tried).await? {
+            let (topics, events) = (self.topics.clone(), self.events.clone());
+            let sharded = self.channels.are_sharded();
+            let open = PubsubConnection::open(&self.target, sharded, self.timeout, topics, events);
+            let opened = self.meanwhile(open, commands, &mut own, has_tried);
+            let fault = match opened.await? {
                 Ok(pubsub) => {
                     let mut session = PubsubSession {
                         subscriber: self,
@@ -146,13 +150,8 @@ impl Subscriber {
             }
             (self.on_note)(SubscriberNote::Down(first_try));
             outage.notice_loss(self.target.shown(), &fault);
-            let mut pause = pin!(dial::pause(&mut pauses, &self.target));
-            loop {
-                tokio::select! {
-                    () = &mut pause => break,
-                    command = commands.recv() => self.note_for_later(command, &mut own, true)?,
-                }
-            }
+            let pause = dial::pause(&mut pauses, &self.target);
+            self.meanwhile(pause, commands, &mut own, true).await?;
         }
     }
 
@@ -177,42 +176,31 @@ impl Subscriber {
         }
     }
 
-    /// Connects, and accepts commands meanwhile. Listeners need not wait for a node that does not answer before they
-    /// ask the store.
-    async fn connect(
+    /// Waits for `work`, and notes commands meanwhile. After the first attempt, listeners need not wait for a node that does
+    /// not answer before they ask the store.
+    async fn meanwhile<T>(
         &self,
+        work: impl Future<Output = T>,
         commands: &mut Commands,
         own: &mut OwnChannels,
         has_tried: bool,
-    ) -> Result<Result<PubsubConnection, Fault>, NoMoreCommands> {
-        let (topics, events) = (self.topics.clone(), self.events.clone());
-        let sharded = self.channels.are_sharded();
-        let open = PubsubConnection::open(&self.target, sharded, self.timeout, topics, events);
-        let mut connecting = pin!(open);
+    ) -> Result<T, NoMoreCommands> {
+        let mut work = pin!(work);
         loop {
-            tokio::select! {
-                connected = &mut connecting => return Ok(connected),
-                command = commands.recv() => self.note_for_later(command, own, has_tried)?,
-            }
-        }
-    }
-
-    fn note_for_later(
-        &self,
-        command: Option<ChannelCommand>,
-        own: &mut OwnChannels,
-        has_tried: bool,
-    ) -> Result<(), NoMoreCommands> {
-        match command.ok_or(NoMoreCommands)? {
-            ChannelCommand::Join(channel) => {
-                if has_tried {
-                    self.topics.not_subscribed(&channel);
+            let command = tokio::select! {
+                done = &mut work => return Ok(done),
+                command = commands.recv() => command.ok_or(NoMoreCommands)?,
+            };
+            match command {
+                ChannelCommand::Join(channel) => {
+                    if has_tried {
+                        self.topics.not_subscribed(&channel);
+                    }
+                    own.insert(channel);
                 }
-                own.insert(channel);
+                ChannelCommand::Leave(channel) => _ = own.remove(&channel),
             }
-            ChannelCommand::Leave(channel) => _ = own.remove(&channel),
         }
-        Ok(())
     }
 }
 

@@ -42,7 +42,6 @@ use crate::backend::opening::Opening;
 use crate::backend::redis::kinds::acquire::{self, Compensation};
 use crate::backend::redis::kinds::acquire_all::acquire_all;
 use crate::backend::redis::kinds::release;
-use crate::backend::redis::kinds::renewals::all;
 use crate::backend::redis::router::{Nodes, Router};
 use crate::backend::redis::sentinel::Address;
 use crate::backend::{
@@ -51,7 +50,7 @@ use crate::backend::{
 };
 use crate::observe::metrics::logged;
 use crate::sync::Mutex;
-use crate::values::{Checkup, LockError, Moment, Ttl, clock};
+use crate::values::{Checkup, LockError, Moment, Ttl, all, clock};
 
 /// The least time that the replicas get, even if the caller's wait is nearly over.
 const LEAST: Duration = Duration::from_millis(10);
@@ -163,7 +162,7 @@ impl ReplicaConfirmations {
     /// Returns the time until which the replicas may confirm a grant.
     fn deadline(&self, request: &AcquireRequest<'_>) -> Moment {
         let now = clock::now();
-        let deadline = now + request.ttl.call_timeout(self.common.replicas.timeout());
+        let deadline = now + request.ttl.call_timeout(self.common.replicas.within);
         match request.waits {
             Some(rest) => deadline.earlier((request.asked_at + rest).later(now + LEAST)),
             None => deadline,
@@ -266,11 +265,11 @@ impl ReplicaConfirmations {
     ) -> Result<Vec<Renewed>, Fault> {
         let mut answers = self.router.renew(batch, within).await?;
         let replicas = &self.common.replicas;
-        if !replicas.with_renewals() {
+        if !replicas.renewals {
             return Ok(answers);
         }
         // The watchdog cut the timeout to the shortest lease.
-        let deadline = clock::now() + replicas.timeout().min(within.timeout);
+        let deadline = clock::now() + replicas.within.min(within.timeout);
         // Each hold is a request of its own, and all are sent at once: a hold that is lost says nothing about the
         // others.
         let asked = batch.iter().zip(&answers).map(|(renewal, answer)| {

@@ -8,42 +8,29 @@ use crate::backend::redis::scripting::faults;
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::Key;
 
-/// The outcome of one touch.
-#[derive(Clone, Debug)]
-pub(super) enum Touch {
-    Made,
-    /// The server does not have the hold.
-    NotHeld,
-    /// The server does not serve the key.
-    Refused(Fault),
-}
-
-/// Touches the holds that are at this server. The answers are in the order of the holds.
+/// Touches the holds that are at this server. The answers are in the order of the holds: whether the server has the hold, or
+/// the fault if it does not serve the hold's key.
 ///
 /// With `clustered`, a script has keys of one slot only, and a failure for one slot says nothing about the rest.
 pub(super) async fn touch(
     connection: &Wire,
     holds: &[Renewal],
     clustered: bool,
-) -> Result<Vec<Touch>, Fault> {
+) -> Result<Vec<Result<bool, Fault>>, Fault> {
     let slot = |key: &Key| if clustered { key.slot() } else { 0 };
     let mark = |holds: Vec<_>| -> RenewalPart<'_> {
         Box::pin(async move { RenewalCarrier::Waiting(connection).renew(&holds).await })
     };
-    let mut touches = vec![Touch::NotHeld; holds.len()];
+    let is_of_the_key = |fault: &Fault| {
+        clustered && Redirect::of(fault).is_some() || faults::may_be_of_one_key(fault)
+    };
+    let mut touches = vec![Ok(false); holds.len()];
     let parts = by_script(holds, slot);
     let (answers, _) = in_parts(holds, parts, clustered, usize::MAX, mark).await;
     for (at, answer) in answers {
         touches[at] = match answer {
-            Ok(Renewed::Held) => Touch::Made,
-            Ok(_) => Touch::NotHeld,
-            Err(fault)
-                if clustered && Redirect::of(&fault).is_some()
-                    || faults::may_be_of_one_key(&fault) =>
-            {
-                Touch::Refused(fault)
-            }
-            Err(fault) => return Err(fault),
+            Err(fault) if !is_of_the_key(&fault) => return Err(fault),
+            answer => answer.map(|renewed| renewed == Renewed::Held),
         };
     }
     Ok(touches)

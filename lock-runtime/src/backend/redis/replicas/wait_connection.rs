@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::backend::redis::connection::dial::{self, Dialed};
 use crate::backend::redis::connection::{Target, Wire};
-use crate::backend::redis::replicas::touch::{Touch, touch};
+use crate::backend::redis::replicas::touch::touch;
 use crate::backend::redis::scripting::{self, faults};
 use crate::backend::{Fault, Renewal};
 use crate::observe::metrics::logged;
@@ -26,17 +26,6 @@ pub(super) struct WaitRequest {
     pub(super) holds: Vec<Renewal>,
     pub(super) deadline: Moment,
     pub(super) answer: oneshot::Sender<Result<(), Fault>>,
-}
-
-impl WaitRequest {
-    /// Returns `false` if the caller is gone.
-    pub(super) fn is_wanted(&self) -> bool {
-        !self.answer.is_closed()
-    }
-
-    pub(super) fn answer(self, answer: Result<(), Fault>) {
-        let _ = self.answer.send(answer);
-    }
 }
 
 /// The parts that all wait connections of a manager share, to whichever server they lead.
@@ -169,7 +158,8 @@ impl WaitConnection {
         // A connection that was open before may lead to a server that is no longer the master.
         let mut fresh = false;
         loop {
-            requests.retain(WaitRequest::is_wanted);
+            // The answer of a caller that is gone is closed.
+            requests.retain(|request| !request.answer.is_closed());
             if requests.is_empty() {
                 return;
             }
@@ -177,14 +167,14 @@ impl WaitConnection {
             match self.ask(&mut requests, fresh).await {
                 Ok(is_missing) => {
                     // A caller that left meanwhile may itself have given back the hold that was not found.
-                    requests.retain(WaitRequest::is_wanted);
+                    requests.retain(|request| !request.answer.is_closed());
                     if !fresh && is_missing && !requests.is_empty() {
                         self.open = None;
                     }
                 }
                 Err(fault) if fresh => {
                     for request in requests {
-                        request.answer(Err(fault.clone()));
+                        let _ = request.answer.send(Err(fault.clone()));
                     }
                     return;
                 }
@@ -218,7 +208,7 @@ impl WaitConnection {
             let touches = touch(&open.connection, &holds, common.clustered).await?;
             // The touches must be answered first: a script that has to be loaded would be sent after the `WAIT`, which
             // would then not wait for its write.
-            let made = touches.iter().any(|touch| matches!(touch, Touch::Made));
+            let made = touches.iter().any(|touch| matches!(touch, Ok(true)));
             let confirmed = if made {
                 Some(wait(&open.connection, need, millis).await?)
             } else {
@@ -241,7 +231,7 @@ impl WaitConnection {
         }
         let counted = (confirmed.unwrap_or(0), need);
         *requests = settle(std::mem::take(requests), &touches, counted, until, fresh);
-        Ok(touches.iter().any(|touch| matches!(touch, Touch::NotHeld)))
+        Ok(touches.iter().any(|touch| matches!(touch, Ok(false))))
     }
 }
 
@@ -249,7 +239,7 @@ impl WaitConnection {
 /// `WAIT`.
 fn settle(
     requests: Vec<WaitRequest>,
-    touches: &[Touch],
+    touches: &[Result<bool, Fault>],
     (confirmed, need): (u32, u32),
     until: Moment,
     fresh: bool,
@@ -257,16 +247,13 @@ fn settle(
     let mut touches = touches.iter();
     let mut left = Vec::new();
     for request in requests {
-        let of_it: Vec<&Touch> = touches.by_ref().take(request.holds.len()).collect();
-        let refusal = of_it.iter().find_map(|touch| match touch {
-            Touch::Refused(fault) => Some(fault),
-            _ => None,
-        });
+        let of_it: Vec<_> = touches.by_ref().take(request.holds.len()).collect();
+        let refusal = of_it.iter().find_map(|&touch| touch.as_ref().err());
         let answer = if let Some(fault) = refusal {
             Err(Fault::too_few(format!(
                 "the lock is not where replicas were to be asked: {fault}"
             )))
-        } else if of_it.iter().any(|touch| matches!(touch, Touch::NotHeld)) {
+        } else if of_it.iter().any(|touch| matches!(touch, Ok(false))) {
             if !fresh {
                 left.push(request);
                 continue;
@@ -285,7 +272,7 @@ fn settle(
                 "only {confirmed} of {need} replicas confirmed the lock in time"
             )))
         };
-        request.answer(answer);
+        let _ = request.answer.send(answer);
     }
     left
 }

@@ -77,17 +77,10 @@ impl WaitQueue {
         async move {
             match tokio::time::timeout_at(deadline.tick(), answered).await {
                 Ok(Ok(answer)) => answer,
-                Ok(Err(_)) => Err(asked.ended()),
+                Ok(Err(_)) if *asked.closed.borrow() => Err(Fault::closed()),
+                Ok(Err(_)) => Err(Fault::runtime_ended()),
                 Err(_) => Err(asked.settings.late()),
             }
-        }
-    }
-
-    fn ended(&self) -> Fault {
-        if *self.closed.borrow() {
-            Fault::closed()
-        } else {
-            Fault::runtime_ended()
         }
     }
 }

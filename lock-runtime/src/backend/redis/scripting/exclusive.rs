@@ -1,10 +1,10 @@
 //! The scripts of locks with one holder at a time. The check of a new connection also runs them.
 
 use super::outcomes::{
-    AcquireReply, Dated, ReleaseReply, acquire_reply, read_renewals, release_reply,
+    AcquireReply, Announced, Dated, ReleaseReply, TenureReply, acquire_reply, read_renewals,
+    release_reply,
 };
-use super::{Items, Script, Source, foreign, lua, renewal, script, source};
-use crate::backend::redis::pubsub::messages::RELEASED;
+use super::{Items, Script, Source, lua, renewal, script, source};
 use crate::backend::{Fault, Renewed};
 use crate::values::FencingToken;
 
@@ -27,7 +27,7 @@ script! {
     }
     |this, mut items| -> AcquireReply {
         let word = items.text()?;
-        acquire_reply(&word, items, &[("lock", Some(this.lock)), ("fence", this.fence)], this.spare.is_some())
+        acquire_reply(&word, items, this.fence.is_some(), this.spare.is_some())
     }
 }
 
@@ -37,11 +37,10 @@ script! {
         keys { fence: &'a str }
         args { not_after_us: u64, counted: bool }
     }
-    |this, mut items| -> Dated<FencingToken> {
+    |_, mut items| -> Dated<FencingToken> {
         let done = match items.text()?.as_str() {
             "OK" => Some(items.token()??),
             "STALE" => None,
-            "FOREIGN" => return foreign(items, &[("fence", Some(this.fence))]),
             _ => return None,
         };
         let time = items.digits()?;
@@ -56,13 +55,12 @@ script! {
         args {
             holder: &'a str,
             channel: &'a str,
-            payload: &'a str,
             /// The last reserved token, and the last token that a hold has used.
             last: Option<u64>,
             used: Option<u64>
         }
     }
-    |_, items| -> ReleaseReply { release_reply(items) }
+    |_, items| -> Announced<ReleaseReply> { release_reply(items) }
 }
 
 impl<'a> Release<'a> {
@@ -73,7 +71,6 @@ impl<'a> Release<'a> {
             fence: None,
             holder,
             channel,
-            payload: RELEASED,
             last: None,
             used: None,
         }
@@ -96,39 +93,22 @@ script! {
             spare: u64
         }
     }
-    |this, mut items| -> HandOverReply {
-        let reply = match items.text()?.as_str() {
+    // The token of the new holder, and the server's time. `None` if the old holder did not have the lock.
+    |this, mut items| -> Option<(Option<FencingToken>, u64, TenureReply)> {
+        match items.text()?.as_str() {
             "OK" => {
-                let tokens = Option::zip(items.token()?, items.token()?);
-                if tokens.is_some() != this.fence.is_some() {
+                let (token, last, time) = (items.token()?, items.token()?, items.digits()?);
+                if [token, last].iter().any(|token| token.is_some() != this.fence.is_some()) {
                     return None;
                 }
-                HandOverReply::Done {
-                    tokens,
-                    time: items.digits()?,
-                    // -1 if the ACL does not allow the question.
-                    subscribers: u64::try_from(items.integer()?).ok(),
-                }
+                // -1 if the ACL does not allow the question.
+                let subscribers = u64::try_from(items.integer()?).ok();
+                items.end(Ok(Some((token, time, TenureReply { last, subscribers }))))
             }
-            "LOST" => HandOverReply::NotHeld,
-            "FOREIGN" => {
-                return foreign(items, &[("lock", Some(this.lock)), ("fence", this.fence)]);
-            }
-            _ => return None,
-        };
-        items.end(Ok(reply))
+            "LOST" => items.end(Ok(None)),
+            _ => None,
+        }
     }
-}
-
-#[derive(Debug)]
-pub(crate) enum HandOverReply {
-    Done {
-        /// The token of the new holder, and the last reserved token.
-        tokens: Option<(FencingToken, FencingToken)>,
-        time: u64,
-        subscribers: Option<u64>,
-    },
-    NotHeld,
 }
 
 renewal! {

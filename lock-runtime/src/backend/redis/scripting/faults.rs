@@ -23,14 +23,6 @@ pub(crate) fn of_call(error: &RedisError) -> Fault {
     }
 }
 
-/// Returns the fault of a request that changes nothing, and so can be sent again.
-pub(crate) fn of_question(error: &RedisError, tls: bool) -> Fault {
-    if tls && io_kind(error) == Some(io::ErrorKind::InvalidData) {
-        return Fault::Denied(StoreError::shortened(&format!("TLS: {error}")));
-    }
-    of_call(error).of_a_question()
-}
-
 /// Returns the fault for an error reply, given its code and the rest of its text.
 ///
 /// A server error is a definite no-op, because the scripts check everything before their first write. There are two
@@ -297,18 +289,14 @@ mod tests {
 
     #[test]
     fn a_cut_connection_is_unknown_unless_the_request_only_asked() {
-        let cut = RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
-        assert!(matches!(of_call(&cut), Fault::Unknown(_)));
-        assert!(matches!(of_question(&cut, false), Fault::NotDone(_)));
+        for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::InvalidData] {
+            let fault = of_call(&RedisError::from(io::Error::from(kind)));
+            assert!(matches!(&fault, Fault::Unknown(_)), "{fault}");
+            let fault = fault.of_a_question();
+            assert!(matches!(&fault, Fault::NotDone(_)), "{fault}");
+        }
         let parse = RedisError::from((ErrorKind::Parse, "garbage"));
         assert!(matches!(of_call(&parse), Fault::Unknown(_)));
-    }
-
-    #[test]
-    fn only_a_bad_certificate_is_refused_for_good() {
-        let bad = || RedisError::from(io::Error::from(io::ErrorKind::InvalidData));
-        assert!(matches!(of_question(&bad(), true), Fault::Denied(_)));
-        assert!(matches!(of_question(&bad(), false), Fault::NotDone(_)));
     }
 
     #[test]

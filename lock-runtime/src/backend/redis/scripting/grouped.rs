@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::outcomes::{AcquireReply, ReleaseReply};
+use super::outcomes::{AcquireReply, Announced, ReleaseReply, release_reply};
 use super::{Items, Script, Source, expiry, lua, source};
 use crate::backend::Fault;
-use crate::backend::redis::pubsub::messages::{RELEASED, channel};
+use crate::backend::redis::pubsub::messages::channel;
 use crate::values::{FencingToken, HolderId, Key, decimal};
 
 /// One acquire that shares its script.
@@ -132,7 +132,7 @@ impl Script for AcquireEach {
 }
 
 impl Script for ReleaseEach {
-    type Reply = Vec<Option<ReleaseReply>>;
+    type Reply = Vec<Option<Announced<ReleaseReply>>>;
 
     fn source() -> &'static Source {
         source!("release_each", "allow-oom", ["publish", "publish_release"])
@@ -146,7 +146,6 @@ impl Script for ReleaseEach {
         for one in &self.all {
             command.arg(one.key.raw());
         }
-        command.arg(RELEASED);
         for one in &self.all {
             command.arg(one.holder.text()).arg(channel(&one.key));
         }
@@ -158,12 +157,12 @@ impl Script for ReleaseEach {
         let mut answers = Vec::with_capacity(self.all.len());
         for _ in &self.all {
             if is_usual {
-                answers.push(ReleaseReply::read(1, &mut items));
+                answers.push(Some(Announced::DONE));
                 continue;
             }
-            answers.push(match items.integer()? {
-                0 => None,
-                released => Some(ReleaseReply::read(released, &mut items)?),
+            answers.push(match items.value()? {
+                Value::Int(0) => None,
+                answer => Some(release_reply(Items::of(answer)?)?.ok()?),
             });
         }
         items.end(Ok(answers))
@@ -171,6 +170,6 @@ impl Script for ReleaseEach {
 
     #[cfg(test)]
     fn shape() -> [String; 2] {
-        ["lock...", "payload, (holder, channel)..."].map(str::to_owned)
+        ["lock...", "(holder, channel)..."].map(str::to_owned)
     }
 }

@@ -18,7 +18,7 @@ pub(crate) mod reply;
 pub(crate) mod rights;
 pub(crate) mod table;
 
-pub(crate) use self::reply::{Items, expiry, foreign, text};
+pub(crate) use self::reply::{Items, expiry, text};
 pub(crate) use self::table::{lua, renewal, script, source};
 
 /// The text of a script and the hash that the server knows it by.
@@ -109,7 +109,7 @@ pub(crate) trait Script {
     /// Appends the keys, then the arguments.
     fn write(&self, command: &mut Cmd);
 
-    /// Parses the reply; `None` if it is malformed.
+    /// Parses the reply, unless it is [`foreign`](reply::foreign); `None` if it is malformed.
     fn read(&self, reply: Value) -> Option<Result<Self::Reply, Fault>>;
 
     /// `KEYS` and `ARGV` as the script's header names them.
@@ -224,9 +224,12 @@ async fn call<S: Script>(
             .map_or_else(faults::is_from_server, |_| true),
     );
     match answer {
-        Ok(reply) => script
-            .read(reply)
-            .unwrap_or_else(|| Err(faults::malformed(source.name))),
+        Ok(reply) => match reply::foreign(&reply) {
+            Some(fault) => Err(fault),
+            None => script
+                .read(reply)
+                .unwrap_or_else(|| Err(faults::malformed(source.name))),
+        },
         Err(error) => Err(faults::of_call(&error)),
     }
 }

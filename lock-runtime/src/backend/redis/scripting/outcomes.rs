@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::{Items, faults, foreign, text};
+use super::{Items, faults, text};
 use crate::backend::{Fault, Released, Renewed};
 use crate::observe::metrics::logged;
 use crate::values::{FencingToken, decimal};
@@ -27,18 +27,10 @@ pub(crate) struct Announced<T> {
 }
 
 impl<T> Announced<T> {
-    /// Parses the end of a reply, which says whether the message was published.
-    pub(crate) fn read(
-        done: T,
-        mut items: Items,
-        channel: &str,
-        payload: &str,
-    ) -> Option<Result<Announced<T>, Fault>> {
-        let mut unpublished = Vec::new();
-        if !items.flag()? {
-            unpublished.push((channel.to_owned(), payload.to_owned()));
-        }
-        items.end(Ok(Announced { done, unpublished }))
+    /// Parses the end of a reply: the messages that were not published.
+    pub(crate) fn read(done: T, mut items: Items) -> Option<Result<Announced<T>, Fault>> {
+        let unpublished = items.messages()?;
+        Some(Ok(Announced { done, unpublished }))
     }
 }
 
@@ -73,16 +65,14 @@ pub(crate) struct TenureReply {
     pub(crate) subscribers: Option<u64>,
 }
 
-/// Parses the reply of an acquire after its first `word`. The reply has a token if one of `keys` is a fence. It has the
+/// Parses the reply of an acquire after its first `word`. The reply has a token if the request named a fence. It has the
 /// terms of a tenure if the request asked for reserved tokens.
 pub(crate) fn acquire_reply(
     word: &str,
     mut items: Items,
-    keys: &[(&str, Option<&str>)],
+    is_fenced: bool,
     has_tenure: bool,
 ) -> Option<Result<AcquireReply, Fault>> {
-    let is_fence = |(name, key): &(&str, Option<&str>)| *name == "fence" && key.is_some();
-    let is_fenced = keys.iter().any(is_fence);
     let reply = match word {
         "OK" => {
             let token = items.token()?;
@@ -114,7 +104,6 @@ pub(crate) fn acquire_reply(
         "STALE" => AcquireReply::Stale {
             time: items.digits()?,
         },
-        "FOREIGN" => return foreign(items, keys),
         // A shortcut replies with the time alone, which is the token.
         time if items.is_lone() => {
             let time = decimal::parse(time.as_bytes())?;
@@ -141,44 +130,38 @@ pub(crate) struct ReleaseReply {
     /// Where the lock was not simply released, in µs of the server's TIME; else 0.
     pub(crate) time: u64,
     /// The number of listeners that received the message that the lock is free, where it is counted: for a mutex and a
-    /// read/write lock. `None` if the message was not published.
-    pub(crate) receivers: Option<u64>,
+    /// read/write lock.
+    pub(crate) receivers: u64,
 }
 
-impl ReleaseReply {
-    /// Parses the number that says how a lock was released, and the time after it.
-    pub(crate) fn read(code: i64, rest: &mut Items) -> Option<ReleaseReply> {
-        let (released, receivers) = match code {
-            -1 => (Released::DoneAndListed, Some(0)),
-            0 => (Released::NotHeld, Some(0)),
-            1 => (Released::Done, Some(0)),
-            2 => (Released::Done, None),
-            3.. => (Released::Done, Some(u64::try_from(code - 2).ok()?)),
-            _ => return None,
-        };
-        Some(ReleaseReply {
-            released,
-            time: if code < 1 { rest.digits()? } else { 0 },
-            receivers,
-        })
-    }
+impl Announced<ReleaseReply> {
+    /// The reply of a release of which nobody heard, or where that is not counted.
+    pub(crate) const DONE: Announced<ReleaseReply> = Announced {
+        done: ReleaseReply {
+            released: Released::Done,
+            time: 0,
+            receivers: 0,
+        },
+        unpublished: Vec::new(),
+    };
 }
 
-/// Parses the reply of a release.
-pub(crate) fn release_reply(mut items: Items) -> Option<Result<ReleaseReply, Fault>> {
-    let released = items.integer()?;
-    let reply = ReleaseReply::read(released, &mut items)?;
-    items.end(Ok(reply))
-}
-
-/// Parses the reply of a release that ends with the messages that were not published.
-pub(crate) fn announced_release(
-    mut items: Items,
-) -> Option<Result<Announced<ReleaseReply>, Fault>> {
-    let code = items.integer().filter(|code| (0..2).contains(code))?;
-    let done = ReleaseReply::read(code, &mut items)?;
-    let unpublished = items.messages()?;
-    Some(Ok(Announced { done, unpublished }))
+/// Parses the reply of a release: a number that says how the lock was released, the time where it was not simply
+/// released, and the messages.
+pub(crate) fn release_reply(mut items: Items) -> Option<Result<Announced<ReleaseReply>, Fault>> {
+    let code = items.integer()?;
+    let released = match code {
+        -1 => Released::DoneAndListed,
+        0 => Released::NotHeld,
+        1.. => Released::Done,
+        _ => return None,
+    };
+    let reply = ReleaseReply {
+        released,
+        time: if code < 1 { items.digits()? } else { 0 },
+        receivers: u64::try_from(code - 1).unwrap_or(0),
+    };
+    Announced::read(reply, items)
 }
 
 /// Parses the answers of a renewal, one for each of the `expected` items.

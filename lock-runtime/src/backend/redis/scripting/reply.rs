@@ -34,13 +34,17 @@ impl Items {
         text(self.rest.next()?)
     }
 
+    /// Returns `None` if the next item is not this word.
+    pub(crate) fn word(&mut self, word: &str) -> Option<()> {
+        (self.text()? == word).then_some(())
+    }
+
     /// Returns text for people, which may quote text that others have written.
     pub(crate) fn words(&mut self) -> Option<String> {
-        let Value::BulkString(bytes) = self.rest.next()? else {
-            return None;
-        };
-        let text = String::from_utf8_lossy(&bytes);
-        Some(text.replace(char::is_control, "\u{fffd}"))
+        match self.rest.next()? {
+            Value::BulkString(bytes) => Some(words(&bytes)),
+            _ => None,
+        }
     }
 
     pub(crate) fn value(&mut self) -> Option<Value> {
@@ -126,19 +130,36 @@ pub(crate) fn text(value: Value) -> Option<String> {
     }
 }
 
-/// Parses the rest of a `{'FOREIGN', …}` reply. `keys` maps the names that scripts use to the keys.
-pub(crate) fn foreign<T>(
-    mut items: Items,
-    keys: &[(&str, Option<&str>)],
-) -> Option<Result<T, Fault>> {
-    let which = items.text()?;
-    let key = keys.iter().find(|(name, _)| *name == which)?.1?;
-    let mut why = items.words()?;
-    if which == "fence" {
-        why.push_str(&advice_on_fence(key));
+/// Returns text without control characters.
+fn words(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace(char::is_control, "\u{fffd}")
+}
+
+/// Returns the fault of a script that has found something else at a key: `{'FOREIGN', key, why}`, or `FENCE` for a fence.
+/// `None` for any other reply.
+pub(crate) fn foreign(reply: &Value) -> Option<Fault> {
+    let Value::Array(items) = reply else {
+        return None;
+    };
+    let [
+        Value::BulkString(word),
+        Value::BulkString(key),
+        Value::BulkString(why),
+    ] = &**items
+    else {
+        return None;
+    };
+    let is_fence = match word.as_slice() {
+        b"FOREIGN" => false,
+        b"FENCE" => true,
+        _ => return None,
+    };
+    let key = String::from_utf8_lossy(key).into_owned();
+    let mut why = words(why);
+    if is_fence {
+        why.push_str(&advice_on_fence(&key));
     }
-    let key = key.to_owned();
-    items.end(Err(Fault::Foreign { key, why }))
+    Some(Fault::Foreign { key, why })
 }
 
 /// Returns advice about a fence that holds no token.

@@ -42,7 +42,7 @@ pub(crate) use lua;
 /// Makes one entry of the script table: a struct with the values of one call, and its [`Script`](super::Script).
 ///
 /// `keys` and `args` are sent in their order. They have the names of the script's header, which adds a `?` to optional
-/// names. `fixed` arguments follow them. `local` fields are not sent. The block parses the reply's items.
+/// names. `local` fields are not sent. The block parses the reply's items.
 macro_rules! script {
     (
         $name:literal, $($flags:literal,)?
@@ -52,11 +52,11 @@ macro_rules! script {
             $(local { $($(#[$local_doc:meta])* $local:ident: $Local:ty),* })?
             keys { $($(#[$key_doc:meta])* $key:ident: $Key:ty),* }
             args { $($(#[$arg_doc:meta])* $arg:ident: $Arg:ty),* }
-            $(fixed { $($fixed:ident: $value:expr),* })?
         }
         |$this:pat_param, $items:pat_param| -> $Reply:ty $read:block
     ) => {
         $(#[$doc])*
+        #[cfg_attr(fuzzing, derive(Default))]
         pub(crate) struct $Script<$life> {
             $($($(#[$local_doc])* pub(crate) $local: $Local,)*)?
             $($(#[$key_doc])* pub(crate) $key: $Key,)*
@@ -75,7 +75,7 @@ macro_rules! script {
             }
 
             fn write(&self, command: &mut redis::Cmd) {
-                command$(.arg(&self.$key))*$(.arg(&self.$arg))*$($(.arg($value))*)?;
+                command$(.arg(&self.$key))*$(.arg(&self.$arg))*;
             }
 
             fn read(&self, reply: redis::Value) -> Option<Result<$Reply, Fault>> {
@@ -89,10 +89,7 @@ macro_rules! script {
                 use crate::backend::redis::scripting::shape_of;
                 [
                     shape_of(&[$((stringify!($key), stringify!($Key))),*]),
-                    shape_of(&[
-                        $((stringify!($arg), stringify!($Arg)),)*
-                        $($((stringify!($fixed), ""),)*)?
-                    ]),
+                    shape_of(&[$((stringify!($arg), stringify!($Arg))),*]),
                 ]
             }
         }

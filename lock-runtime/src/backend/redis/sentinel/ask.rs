@@ -59,7 +59,7 @@ pub(super) async fn again(
         });
         Ok::<_, RedisError>(report)
     };
-    let refused = |error| of_refusal(faults::of_question(&error, sentinels.own_tls));
+    let refused = |error| of_refusal(faults::of_call(&error).of_a_question());
     let asked = async { question.await.map_err(refused) };
     scripting::in_time("SENTINEL", timeout, asked).await
 }

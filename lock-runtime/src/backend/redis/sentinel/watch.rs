@@ -66,7 +66,7 @@ async fn listen(
         Ok(Ok(())) => {}
         // The user may not subscribe. The sentinel may still be asked at intervals.
         Ok(Err(error)) if faults::is_from_server(&error) => {}
-        Ok(Err(error)) => return Err(faults::of_question(&error, sentinels.own_tls)),
+        Ok(Err(error)) => return Err(faults::of_call(&error).of_a_question()),
         Err(_) => return Err(Fault::not_done("no answer to SUBSCRIBE")),
     }
     let mut certain = false;

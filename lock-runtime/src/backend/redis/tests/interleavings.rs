@@ -289,7 +289,7 @@ impl ModelRun {
                 let reply = run(&mut connection, &script)
                     .await
                     .map_err(|fault| fault.to_string())?;
-                if reply.released != self.state.take().is_some() {
+                if reply.done.0 != self.state.take().is_some() {
                     return Err(format!("{reply:?}"));
                 }
             }

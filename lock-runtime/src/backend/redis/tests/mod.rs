@@ -63,6 +63,9 @@ async fn run_prolonged<S: Script>(
     both.atomic().add_command(eval);
     both.cmd("EVAL").arg(PROLONG).arg(1).arg(scripts::LOCK);
     let (reply, ends) = both.query_async(connection).await.unwrap();
+    if let Some(fault) = scripting::reply::foreign(&reply) {
+        return Err(fault);
+    }
     script.read(reply).unwrap().map(|reply| (reply, ends))
 }
 

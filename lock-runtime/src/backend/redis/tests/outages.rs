@@ -460,9 +460,8 @@ async fn publishing_to_a_frozen_server_ends() {
     server.signal("STOP");
     let before = tasks();
     for _ in 0..10 {
-        backend
-            .router
-            .publish("channel".to_owned(), "payload".to_owned());
+        let message = ("channel".to_owned(), "payload".to_owned());
+        backend.router.publish_all(vec![message]);
     }
     assert!(tasks() >= before + 10);
     until("no task waits for an answer", async || tasks() <= before).await;

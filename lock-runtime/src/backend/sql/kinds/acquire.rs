@@ -34,7 +34,6 @@ pub(in crate::backend::sql) async fn acquire(
     let mut asked_at = Some(request.asked_at);
     let mut looks_first = request.again && key.kind() != Kind::Fair && !inner.notifies;
     let mut thorough = false;
-    let mut left = None;
     let mut pauses = WHILE_LOCKED.into_iter();
     for _ in 0..TRIES {
         let now = asked_at.take().unwrap_or_else(clock::now);
@@ -43,17 +42,16 @@ pub(in crate::backend::sql) async fn acquire(
         {
             return Ok(Acquired::Granted(granted, None));
         }
-        let looked_at = clock::now();
         let purpose = Purpose::acquire(request.hold_ref.holder);
         let Some(seen) = inner.look_as(purpose, key, deadline).await? else {
             if key.kind() == Kind::Semaphore {
                 may_set(&request)?;
             }
-            asking.make_row().await?;
+            let names = vec![key.raw().to_owned()];
+            inner.make_rows(purpose, names, deadline).await?;
             continue;
         };
-        inner.clock.saw(seen.now, looked_at);
-        left = match seen.blocks(&request)? {
+        let left = match seen.blocks(&request)? {
             Blocked::No if seen.locked && !asking.waits_for_row() => {
                 let Some(pause) = pauses.next() else {
                     return Ok(Acquired::busy(None));
@@ -85,18 +83,9 @@ pub(in crate::backend::sql) async fn acquire(
     }
     if thorough {
         // The lock changes hands all the time.
-        Ok(Acquired::busy(left))
+        Ok(Acquired::busy(None))
     } else {
         Err(Fault::too_late())
-    }
-}
-
-/// Returns the value of the column `kind`.
-fn column_kind(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Read | Kind::Write => READ_WRITE,
-        Kind::Semaphore => "semaphore",
-        Kind::Mutex | Kind::Fenced | Kind::Fair => "exclusive",
     }
 }
 
@@ -157,7 +146,9 @@ impl<'a> SqlAcquire<'a> {
                 &statements.acquire
             }
             Kind::Mutex | Kind::Fenced | Kind::Write => {
-                args.extend([numbered, Arg::text(column_kind(key.kind()))]);
+                let writes = key.kind() == Kind::Write;
+                let kind = if writes { READ_WRITE } else { "exclusive" };
+                args.extend([numbered, Arg::text(kind)]);
                 args.push(Arg::Flag(self.waits_for_row()));
                 &statements.take_over
             }
@@ -196,18 +187,6 @@ impl<'a> SqlAcquire<'a> {
         }
         inner.database.holds_until(sent_at + request.ttl.duration());
         Ok(Granted::leased(token, sent_at))
-    }
-
-    /// Inserts the row of a lock that was never used, as free. The next request takes it.
-    async fn make_row(&self) -> Result<(), Fault> {
-        let (inner, key) = (self.inner, self.request.hold_ref.key);
-        let args = vec![
-            Arg::text(key.raw()),
-            Arg::text(column_kind(key.kind())),
-            Arg::moment(inner.clock.not_after(clock::now(), self.deadline)),
-        ];
-        let made = self.run(&inner.statements.insert, args);
-        made.await.map(drop)
     }
 
     /// Makes sure that a release notifies a caller that goes on waiting, or lets others come first, and that readers are

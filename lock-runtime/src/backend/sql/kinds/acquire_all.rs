@@ -21,7 +21,7 @@ pub(in crate::backend::sql) async fn acquire_all(
         if let Some(granted) = take(inner, requests, now, deadline).await? {
             return Ok(AcquiredAll::Granted(granted));
         }
-        let args = vec![names(requests), holders(requests)];
+        let args = vec![Arg::Texts(names(requests)), holders(requests)];
         let asked = inner.run(&inner.statements.why_not_all, args, deadline);
         let answer = asked.await?;
         let row = answer.row().ok_or_else(malformed)?;
@@ -33,7 +33,8 @@ pub(in crate::backend::sql) async fn acquire_all(
         }
         // One of the locks was never used.
         if rows < requests.len() as u64 {
-            make_rows(inner, requests, deadline).await?;
+            let made = inner.make_rows(purpose(requests), names(requests), deadline);
+            made.await?;
         }
         now = clock::now();
     }
@@ -42,9 +43,9 @@ pub(in crate::backend::sql) async fn acquire_all(
     Ok(AcquiredAll::Apart)
 }
 
-fn names(requests: &[AcquireRequest<'_>]) -> Arg {
+fn names(requests: &[AcquireRequest<'_>]) -> Vec<String> {
     let names = requests.iter().map(|request| request.hold_ref.key.raw());
-    Arg::Texts(names.map(str::to_owned).collect())
+    names.map(str::to_owned).collect()
 }
 
 fn holders(requests: &[AcquireRequest<'_>]) -> Arg {
@@ -69,7 +70,7 @@ async fn take(
     let is_fenced = |request: &AcquireRequest<'_>| request.hold_ref.key.kind() == Kind::Fenced;
     let counts = requests.iter().map(|request| i64::from(is_fenced(request)));
     let args = vec![
-        names(requests),
+        Arg::Texts(names(requests)),
         holders(requests),
         Arg::leases(requests.iter().map(|request| request.ttl)),
         Arg::moment(not_after),
@@ -108,18 +109,4 @@ async fn take(
         Some(Granted::leased(token, sent_at))
     });
     Ok(granted.collect())
-}
-
-async fn make_rows(
-    inner: &Arc<SqlShared>,
-    requests: &[AcquireRequest<'_>],
-    deadline: Moment,
-) -> Result<(), Fault> {
-    let args = vec![
-        names(requests),
-        Arg::moment(inner.clock.not_after(clock::now(), deadline)),
-    ];
-    let (purpose, statement) = (purpose(requests), &inner.statements.insert_all);
-    let made = inner.run_for(purpose, statement, args, deadline);
-    made.await.map(drop)
 }

@@ -181,10 +181,8 @@ impl Counters for SqlBackend {
                 if taken.await?.is_some() {
                     return Ok(true);
                 }
-                let looked_at = clock::now();
                 let seen = inner.counter(CounterRef::semaphore(key), deadline).await?;
                 let seen = seen.ok_or(Fault::NotSet)?;
-                inner.clock.saw(seen.now, looked_at);
                 if seen.free() < Some(permits.into()) {
                     inner.wait_for_counter(key, &seen, deadline).await?;
                     return Ok(false);

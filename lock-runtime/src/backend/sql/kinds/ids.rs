@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::seen::IDS;
-use crate::backend::sql::{Arg, SqlShared};
+use crate::backend::sql::{Arg, Purpose, SqlShared};
 use crate::backend::{AskedKind, Fault, shuffle_clash};
 use crate::values::ids::draw;
 use crate::values::{IdRange, IdSecret, Key, clock};
@@ -43,17 +43,11 @@ impl SqlShared {
                 let range = IdRange::new(first, count, secret);
                 return range.map(Some).ok_or_else(Fault::no_ids_at_this_time);
             }
-            let looked_at = clock::now();
             let Some(seen) = self.look(key, deadline).await? else {
-                let args = vec![
-                    Arg::text(key.raw()),
-                    Arg::text(IDS),
-                    Arg::moment(self.clock.not_after(looked_at, deadline)),
-                ];
-                self.run(&self.statements.insert, args, deadline).await?;
+                let names = vec![key.raw().to_owned()];
+                self.make_rows(Purpose::Change, names, deadline).await?;
                 continue;
             };
-            self.clock.saw(seen.now, looked_at);
             if draw(None, seen.now, count, false).is_none() {
                 return Err(Fault::no_ids_at_this_time());
             }

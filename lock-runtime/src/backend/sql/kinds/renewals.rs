@@ -114,23 +114,9 @@ type Item<'a> = (&'a Renewal, &'a RenewalId);
 /// The answers: false if somebody else has locked the row.
 type RenewalAnswers = HashMap<RenewalId, bool>;
 
-/// The bytes of names and holders that one statement may have. MySQL's `max_allowed_packet` bounds what it is sent, where
-/// each byte is up to six. A server whose bound is lower refuses the statement.
-const BYTES: usize = 256 * 1024;
-
-/// Returns the number of items that one statement may have: one at least.
-fn fitting(items: &[Item<'_>]) -> usize {
-    let mut bytes = 0;
-    let fits = |(_, (name, holder)): &&Item<'_>| {
-        bytes += name.len() + holder.len();
-        bytes <= BYTES
-    };
-    items.iter().take_while(fits).count().max(1)
-}
-
-/// Asks about these items, by as few statements as they fit into. Items whose statement is refused are asked about by
-/// halves, so that no item fails because of another one. If one item alone is refused and there are others, it counts
-/// as left out.
+/// Asks about these items by one statement. Items whose statement is refused are asked about by halves, so that no item
+/// fails because of another one, or because all of them do not fit into MySQL's `max_allowed_packet`. If one item alone is
+/// refused and there are others, it counts as left out.
 async fn ask(
     inner: &SqlShared,
     by: By,
@@ -142,16 +128,12 @@ async fn ask(
     let all = items.len();
     let mut parts: Vec<&[_]> = vec![&items];
     while let Some(part) = parts.pop() {
-        let (now, later) = part.split_at(fitting(part).min(part.len()));
-        if !later.is_empty() {
-            parts.push(later);
-        }
-        match ask_at_once(inner, by, waits, now, until(), seen).await {
-            Err(Fault::Impossible(_)) if now.len() > 1 => {
-                parts.extend(<[_; 2]>::from(now.split_at(now.len() / 2)));
+        match ask_at_once(inner, by, waits, part, until(), seen).await {
+            Err(Fault::Impossible(_)) if part.len() > 1 => {
+                parts.extend(<[_; 2]>::from(part.split_at(part.len() / 2)));
             }
             Err(Fault::Impossible(why)) if all > 1 => {
-                let [(renewal, id)] = now else { continue };
+                let [(renewal, id)] = part else { continue };
                 logged!(warn, "`{}` cannot be renewed: {why}", renewal.key.name());
                 seen.insert((*id).clone(), false);
             }

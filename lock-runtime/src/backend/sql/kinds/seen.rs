@@ -1,11 +1,11 @@
-//! The state that a row shows, and whether a request has to wait for it.
+//! The state that a row shows, and whether a request has to wait for it; and the making of a row that a look has not found.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use crate::backend::sql::{Arg, Purpose, Row, SqlShared};
 use crate::backend::{AcquireRequest, AskedKind, FIRST_WAITERS, Fault, FoundKind, HoldRef, clash};
-use crate::values::{Key, Kind, Moment};
+use crate::values::{Key, Kind, Moment, clock};
 
 /// The row of a lock, as a look has found it.
 #[derive(Debug)]
@@ -56,12 +56,26 @@ impl SqlShared {
         let answer = asked.await.map_err(Fault::of_a_question)?;
         let seen = answer.row().map(read).transpose()?;
         if let Some(seen) = &seen {
+            self.clock.saw(seen.now, answer.sent_at);
             self.last_seen.set(key.digest(), seen.who_holds());
             if let (Purpose::Acquire { holder: own, .. }, Some(holder)) = (purpose, &seen.holder) {
                 self.others.has(key, own, holder);
             }
         }
         Ok(seen)
+    }
+
+    /// Makes the rows of names that were never used, as free. The next request takes them.
+    pub(super) async fn make_rows(
+        &self,
+        purpose: Purpose,
+        names: Vec<String>,
+        deadline: Moment,
+    ) -> Result<(), Fault> {
+        let not_after = self.clock.not_after(clock::now(), deadline);
+        let args = vec![Arg::Texts(names), Arg::moment(not_after)];
+        let made = self.run_for(purpose, &self.statements.insert, args, deadline);
+        made.await.map(drop)
     }
 }
 

@@ -6,7 +6,7 @@
 -- Args: holder, lease_ms, not_after_us, counted, channel?, spare?
 -- Returns: {'OK', token or '', time_us}, and with `spare` also last or '', subscribers or -1 unknown
 --          | {'BUSY', pttl_ms, time_us} | {'KEPT', pttl_ms, time_us} | {'STALE', time_us}
---          | {'FOREIGN', 'lock' or 'fence', why}
+--          | {'FOREIGN' or 'FENCE', key, why}
 -- Why: A copy that arrives after not_after is refused, so no late copy can acquire the lock for a dead id. If the hash
 --      already has the holder's field, this is a second copy: the count stays, the lease can only grow, and the token
 --      rises, because the reply with the first token is lost. Without a fence, no token is wanted. KEPT is BUSY where
@@ -26,7 +26,7 @@ if refused then
 end
 
 local fields = redis.pcall('HLEN', lock)
-local foreign = refusal(fields, 'lock', 'hash')
+local foreign = refusal(fields, lock, 'hash')
 if foreign then
   return foreign
 end

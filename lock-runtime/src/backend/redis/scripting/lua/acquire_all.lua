@@ -5,7 +5,7 @@
 -- Keys: (lock, fence?)...
 -- Args: not_after_us, (holder, lease_ms, how the fence counts?)...
 -- Returns: {'OK', time_us, token or '', ...} | {'BUSY', time_us} | {'KEPT', time_us} | {'STALE', time_us}
---          | {'FOREIGN', index, 'lock' or 'fence', why}
+--          | {'FOREIGN' or 'FENCE', key, why}
 -- Why: As acquire, for each lock: the request has a date, and a second copy acquires nothing twice. The script checks
 --      all locks before its first write, so that it acquires none if it cannot acquire all. Locks of one slot share a
 --      fence, so each token is made when its lock is acquired. KEPT is BUSY where every other holder may only be
@@ -33,11 +33,6 @@ for i = 1, (#ARGV - 1) / 3 do
   items[i] = item
 end
 
--- A refusal names the lock that it is about; an error stays as it is.
-local function at(index, refused)
-  return refused.err and refused or {refused[1], index, refused[2], refused[3]}
-end
-
 local busy, kept = false, false
 for i, item in ipairs(items) do
   local wrong = out_of_range(item.lease, 1, LONGEST_LEASE, 'lease')
@@ -47,18 +42,18 @@ for i, item in ipairs(items) do
   -- All locks of the set may share this fence, and each of them raises it once.
   local _, refused = next_token(item.fence, now, #items)
   if refused then
-    return at(i, refused)
+    return refused
   end
   local fields = redis.pcall('HLEN', item.lock)
-  local foreign = refusal(fields, 'lock', 'hash')
+  local foreign = refusal(fields, item.lock, 'hash')
   if foreign then
-    return at(i, foreign)
+    return foreign
   end
   item.own = fields > 0 and redis.call('HEXISTS', item.lock, item.holder) == 1
   if fields > 0 and not item.own then
     local other, _, miscounted = sole_holder(item.lock, fields)
     if miscounted then
-      return at(i, miscounted)
+      return miscounted
     end
     if may_keep(other) then
       kept = true

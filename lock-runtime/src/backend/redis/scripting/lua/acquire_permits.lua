@@ -5,7 +5,7 @@
 -- Keys: permits, leases
 -- Args: ids, lease_ms, not_after_us, channel, in_all?
 -- Returns: {'OK', '', time_us} | {'BUSY', ms until the first lease ends or -1, time_us} | {'STALE', time_us}
---          | {'SHORT', permits in all or ''} | {'FOREIGN', 'lock' or 'leases', why}
+--          | {'SHORT', permits in all or ''} | {'FOREIGN', key, why}
 -- Why: Each permit has an id of 16 bytes that follows from the holder, so a second copy finds its own ids and takes no
 --      further permits. A copy that arrives after not_after is refused. A semaphore that is not set is set to `in_all`,
 --      less the leases that have outlived it. So is one whose number a request has set and whose leases are all over.
@@ -35,7 +35,7 @@ if not free and (in_all or 0) < wanted then
   return {'SHORT', in_all and digits(in_all) or ''}
 end
 local ended = redis.pcall('ZCOUNT', leases, '-inf', digits(now_ms))
-local foreign = refusal(ended, 'leases', 'sorted set')
+local foreign = refusal(ended, leases, 'sorted set')
 if foreign then
   return foreign
 end

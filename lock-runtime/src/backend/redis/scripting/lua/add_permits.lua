@@ -1,10 +1,11 @@
 -- Adds permits to a semaphore that is set, and wakes waiters if it then has free permits.
 --
 -- Flags: allow-oom
--- Uses: digits, range, refusal, counter, by_request, publish
+-- Uses: digits, range, refusal, counter, by_request, publish, publish_or_append
 -- Keys: permits
 -- Args: how_many, channel
--- Returns: {'OK', free, 0 | 1 published or no message needed} | {'SHORT', ''} not set | {'FOREIGN', 'lock', why}
+-- Returns: {'OK', 1, (channel, payload of a message that could not be published)...} | {'SHORT', ''} not set
+--          | {'FOREIGN', key, why}
 -- Why: Not idempotent, so it is sent once. It does not make a semaphore that is not set: if it did, a later request to
 --      set the number would be ignored. After it, a semaphore that a request has set counts as set by hand, and stays.
 --      A number below 1 is not published, because no permit would be free.
@@ -23,7 +24,7 @@ if not free then
 end
 -- The sum must stay in the range that `count_at` reads as a number.
 if math.abs(free + by) > 90000000000000 then
-  return {'FOREIGN', 'lock', 'it holds no number'}
+  return {'FOREIGN', KEYS[1], 'it holds no number'}
 end
 if all_by_request(KEYS[1]) then
   free = free + by
@@ -31,8 +32,8 @@ if all_by_request(KEYS[1]) then
 else
   free = redis.call('INCRBY', KEYS[1], digits(by))
 end
-if free <= 0 then
-  return {'OK', digits(free), 1}
+local reply = {'OK', 1}
+if free > 0 then
+  publish_or_append(reply, ARGV[2], digits(free))
 end
-local text = digits(free)
-return {'OK', text, published(ARGV[2], text) and 1 or 0}
+return reply

@@ -1,23 +1,27 @@
 -- Counts a latch down by one. At zero, deletes the latch and wakes its waiters.
 --
 -- Flags: allow-oom
--- Uses: digits, refusal, counter, publish
+-- Uses: digits, refusal, counter, publish, publish_or_append
 -- Keys: latch
--- Args: channel, payload
--- Returns: {'OK', the count that is left, 0 | 1 published or no message needed} | {'FOREIGN', 'lock', why}
--- Why: A latch that is open, or was never set, stays so. Not idempotent, so it is sent once. Publishing comes last.
+-- Args: channel
+-- Returns: {'OK', the count that is left, (channel, payload of a message that could not be published)...}
+--          | {'FOREIGN', key, why}
+-- Why: A latch that is open, or was never set, stays so. Not idempotent, so it is sent once. Publishing comes last: 0, as
+--      Redisson does when a latch has opened.
 
 local count, refused = count_at(KEYS[1])
 if refused then
   return refused
 end
 if not count then
-  return {'OK', '0', 1}
+  return {'OK', '0'}
 end
 count = count - 1
 if count > 0 then
   redis.call('INCRBY', KEYS[1], -1)
-  return {'OK', digits(count), 1}
+  return {'OK', digits(count)}
 end
 redis.call('DEL', KEYS[1])
-return {'OK', '0', published(ARGV[1], ARGV[2]) and 1 or 0}
+local reply = {'OK', '0'}
+publish_or_append(reply, ARGV[1], '0')
+return reply

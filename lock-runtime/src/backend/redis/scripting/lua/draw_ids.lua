@@ -5,7 +5,7 @@
 -- Keys: source
 -- Args: count, secret?
 -- Returns: {'OK', seconds of the first id, its low half, secret or ''} | {'EARLY'}
---          | {'OTHERWISE', 0 | 1 its ids are shuffled} | {'CLOCK'} | {'FOREIGN', 'lock', why}
+--          | {'OTHERWISE', 0 | 1 its ids are shuffled} | {'CLOCK'} | {'FOREIGN', key, why}
 -- Why: The first id is the one after the last, or the server's time if that is later. An id is two numbers here: its
 --      seconds since 2026, and the 32 bits below them. The key expires a day after the time of its last id. From then
 --      on, the clock alone gives later ids; a clock that is set back keeps the key for longer. Shuffled ids do not
@@ -22,7 +22,7 @@ if wrong then
 end
 
 local kept = redis.pcall('GET', source)
-local foreign = refusal(kept, 'lock', 'string')
+local foreign = refusal(kept, source, 'string')
 if foreign then
   return foreign
 end
@@ -37,7 +37,7 @@ if kept then
   local kept_secret
   last, last_low, kept_secret = last_id(kept)
   if not last then
-    return {'FOREIGN', 'lock', 'it holds `' .. string.sub(kept, 1, 40) .. '`, which no id can follow'}
+    return {'FOREIGN', source, 'it holds `' .. string.sub(kept, 1, 40) .. '`, which no id can follow'}
   end
   if (kept_secret ~= nil) ~= (secret ~= nil) then
     return {'OTHERWISE', kept_secret and 1 or 0}

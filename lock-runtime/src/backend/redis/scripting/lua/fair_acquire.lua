@@ -7,7 +7,7 @@
 -- Args: holder, place, lease_ms, not_after_us, waits, channel
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'KEPT', pttl_ms, time_us}
 --          | {'QUEUED', pttl_ms, 0 | 1 first | 2 first and kept, time_us} | {'STALE', time_us}
---          | {'FOREIGN', 'lock' or 'fence' or 'queue' or 'timeouts', why}
+--          | {'FOREIGN' or 'FENCE', key, why}
 -- Why: As acquire.lua, with Redisson's queue: a list of holders, and for each of them the time after which it counts as
 --      dead. That time matters only at the head of the queue. Redisson adds each waiter's whole wait to the score
 --      before it, and subtracts a waiter's wait from all others when that waiter acquires the lock or gives up. Our
@@ -33,7 +33,7 @@ if refused then
 end
 
 local fields, queued, timed = redis.pcall('HLEN', lock), redis.pcall('LLEN', queue), redis.pcall('ZCARD', timeouts)
-local foreign = refusal(fields, 'lock', 'hash') or refusal(queued, 'queue', 'list') or refusal(timed, 'timeouts', 'sorted set')
+local foreign = refusal(fields, lock, 'hash') or refusal(queued, queue, 'list') or refusal(timed, timeouts, 'sorted set')
 if foreign then
   return foreign
 end

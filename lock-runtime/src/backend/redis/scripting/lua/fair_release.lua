@@ -3,7 +3,7 @@
 -- Flags: allow-oom
 -- Uses: digits, time, failed, queue, publish
 -- Keys: lock, queue, timeouts
--- Args: holder, channel, payload
+-- Args: holder, channel
 -- Returns: {1} done | {1, channel, payload} done, but this message could not be published | {0, time_us} neither held nor
 --          queued
 -- Why: One script does both, because a caller that leaves cannot always know whether it has a hold or a place. Only the
@@ -12,7 +12,7 @@
 --      In a LONG queue, a waiter that leaves is marked as dead instead, and removed when it is the head.
 
 local lock, queue, timeouts = KEYS[1], KEYS[2], KEYS[3]
-local holder, channel, payload = ARGV[1], ARGV[2], ARGV[3]
+local holder, channel = ARGV[1], ARGV[2]
 
 local gone = redis.pcall('HDEL', lock, holder)
 if failed(gone) and not wrong_type(gone) then
@@ -52,7 +52,7 @@ end
 local fields = redis.pcall('HLEN', lock)
 local there = failed(fields) and wrong_type(fields) or not failed(fields) and fields > 0
 head = not there and living_head(queue, timeouts, ms)
-if not head or published(channel .. ':' .. head, payload) then
+if not head or published(channel .. ':' .. head, '0') then
   return {1}
 end
-return {1, channel .. ':' .. head, payload}
+return {1, channel .. ':' .. head, '0'}

@@ -3,10 +3,10 @@
 -- Flags: allow-oom
 -- Uses: digits, failed, refusal, counter, by_request, publish, publish_or_append
 -- Keys: permits, leases
--- Args: channel, control_channel
+-- Args: channel
 -- Returns: {'OK', permits returned, permits still leased, (channel, payload of a message that could not be
 --          published)...}
---          | {'FOREIGN', 'lock' or 'leases', why}
+--          | {'FOREIGN', key, why}
 -- Why: One script returns 256 permits at most, because the server does nothing else meanwhile; the caller sends it
 --      again for the rest. The message names the holders by the ids of their permits, which mean nothing to a client
 --      that cannot read the leases. Plain permits and latches have no leases, so the script leaves them alone.
@@ -19,7 +19,7 @@ if refused then
   return refused
 end
 local ids = redis.pcall('ZRANGE', leases, 0, 255)
-local foreign = refusal(ids, 'leases', 'sorted set')
+local foreign = refusal(ids, leases, 'sorted set')
 if foreign then
   return foreign
 end
@@ -51,7 +51,7 @@ for _, id in ipairs(ids) do
     aliases[#aliases + 1] = string.format(HEX, string.byte(id, 1, 16))
   end
 end
-name_holders(reply, ARGV[2], aliases)
+name_holders(reply, aliases)
 if free and free > 0 then
   publish_or_append(reply, ARGV[1], digits(free))
 end

@@ -4,10 +4,10 @@
 -- Flags: allow-oom
 -- Uses: digits, refusal, holder, mode, timeout_key, readers, publish, publish_or_append
 -- Keys: lock, queue
--- Args: channel, rw_channel, payload, control_channel
+-- Args: channel, rw_channel
 -- Returns: {'OK', 0 | 1 released, number of holders that no message names, (channel, payload of a message that could
 --          not be published)...}
---          | {'FOREIGN', 'lock', why}
+--          | {'FOREIGN', key, why}
 -- Why: A lock is a hash of one counted holder, or of a mode and counted holders; the script leaves anything else alone.
 --      The timeout keys of readers are deleted as well: their names follow from the fields. The message names the
 --      holders by hashes, because every client may read the control channel. If there are more holders than one script
@@ -18,7 +18,7 @@ local MOST = 10000
 
 local lock = KEYS[1]
 local fields = redis.pcall('HLEN', lock)
-local foreign = refusal(fields, 'lock', 'hash')
+local foreign = refusal(fields, lock, 'hash')
 if foreign then
   return foreign
 end
@@ -44,7 +44,7 @@ else
   end
   if fields > MOST then
     local why = 'it holds a hash of ' .. digits(fields) .. ' fields, too many to be deleted in one step: UNLINK it'
-    return {'FOREIGN', 'lock', why}
+    return {'FOREIGN', lock, why}
   end
   holders = fields - 1
   local _, miscounted = each_holder(lock, function(field, count)
@@ -70,15 +70,15 @@ if #timeouts > 0 then
   redis.pcall('DEL', unpack(timeouts))
 end
 local reply = {'OK', 1, holders - #aliases}
-name_holders(reply, ARGV[4], aliases)
+name_holders(reply, aliases)
 if mode then
   publish_or_append(reply, ARGV[2], '1')
   publish_or_append(reply, ARGV[2], '0')
   return reply
 end
-publish_or_append(reply, ARGV[1], ARGV[3])
+publish_or_append(reply, ARGV[1], '0')
 local first = redis.pcall('LINDEX', KEYS[2], 0)
 if type(first) == 'string' then
-  publish_or_append(reply, ARGV[1] .. ':' .. first, ARGV[3])
+  publish_or_append(reply, ARGV[1] .. ':' .. first, '0')
 end
 return reply

@@ -4,7 +4,7 @@
 -- Uses: listeners, digits, range, time, failed, refusal, fence, lease, reserve_tokens
 -- Keys: lock, fence?
 -- Args: from, to, lease_ms, channel, counted, spare
--- Returns: {'OK', token or '', last or '', time_us, subscribers or -1 unknown} | {'LOST'} | {'FOREIGN', 'fence', why}
+-- Returns: {'OK', token or '', last or '', time_us, subscribers or -1 unknown} | {'LOST'} | {'FENCE', key, why}
 -- Why: `to` is written only where `from` was, so a second copy finds `to` and a late copy finds neither; the script
 --      never acquires a free lock. The lease is set before the holders change, and `to` is written before `from` is
 --      deleted, so that the lock has a holder and an expiry at every step. The channel's subscribers are counted,

@@ -5,7 +5,7 @@
 -- Keys: lock, queue
 -- Args:
 -- Returns: {'FREE'} | {'HELD', holder, count, pttl_ms, 'read', readers} | {'HELD', holder, count, pttl_ms, 'write', 0}
---          | {'HELD', holder, count, pttl_ms, 'exclusive', queued, waiter, ...} | {'FOREIGN', 'lock', why}
+--          | {'HELD', holder, count, pttl_ms, 'exclusive', queued, waiter, ...} | {'FOREIGN', key, why}
 -- Why: One answer is about one moment. With no-writes, the script also runs on a replica or a full disk. Dead
 --      readers are not counted; a lock that only dead readers have is free. Readers that one
 --      script may not look at count as alive. The reply names 16 waiters at most, each cut to the length of one of our
@@ -13,7 +13,7 @@
 
 local lock = KEYS[1]
 local fields = redis.pcall('HLEN', lock)
-local foreign = refusal(fields, 'lock', 'hash')
+local foreign = refusal(fields, lock, 'hash')
 if foreign then
   return foreign
 end

@@ -23,7 +23,7 @@ if late then
 end
 
 local fields = redis.pcall('HLEN', lock)
-local foreign = refusal(fields, 'lock', 'hash')
+local foreign = refusal(fields, lock, 'hash')
 if foreign then
   return foreign
 end

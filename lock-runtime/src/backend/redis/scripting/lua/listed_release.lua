@@ -4,7 +4,7 @@
 -- Flags: allow-oom
 -- Uses: publish, publish_release, digits, time, failed, refusal, fence, listeners, waiting, return_tokens
 -- Keys: lock, waiting, fence
--- Args: holder, channel, trip_us, released, run_id, next, next_not_after_us, last?, used?
+-- Args: holder, channel, trip_us, run_id, next, next_not_after_us, last?, used?
 -- Returns: as release; 1 as well if the lock was reserved | {-1, time} the lock was reserved, and the next holder of the
 --          process is on the list
 -- Why: As release. The token is drawn for the reserved holder, after unused tokens have gone back. If the holder asks
@@ -16,7 +16,7 @@
 --      the date, when its process may have gone.
 
 local lock, waiting = KEYS[1], KEYS[2]
-local holder, channel, trip, released = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local holder, channel, trip = ARGV[1], ARGV[2], ARGV[3]
 
 local held = redis.pcall('HEXISTS', lock, holder)
 if failed(held) and not wrong_type(held) then
@@ -48,21 +48,21 @@ if first and leave then
   end
 end
 
-if ARGV[8] then
-  return_tokens(KEYS[3], ARGV[8], ARGV[9])
+if ARGV[7] then
+  return_tokens(KEYS[3], ARGV[7], ARGV[8])
 end
 if first and not leave then
-  local token = ARGV[5] ~= '' and next_token(KEYS[3], now) or nil
+  local token = ARGV[4] ~= '' and next_token(KEYS[3], now) or nil
   if token then
     redis.call('SET', KEYS[3], token)
   end
-  local reserved, receivers = reserve_first(lock, waiting, channel, first, now, nil, token, ARGV[5])
+  local reserved, receivers = reserve_first(lock, waiting, channel, first, now, nil, token, ARGV[4])
   if reserved then
     redis.call('HDEL', lock, holder)
-    if receivers and ARGV[6] ~= '' and now <= tonumber(ARGV[7]) and not put(waiting, ARGV[6], now) then
+    if receivers and ARGV[5] ~= '' and now <= tonumber(ARGV[6]) and not put(waiting, ARGV[5], now) then
       return {-1, digits(now)}
     end
-    return receivers and 1 or 2
+    return receivers and 1 or {1, channel, '0'}
   end
 end
 redis.call('HDEL', lock, holder)
@@ -71,4 +71,4 @@ if leave then
   redis.pcall('ZADD', waiting, digits(-(now + us)), LEFT)
   redis.pcall('PEXPIRE', waiting, LIFE)
 end
-return publish_release(channel, released)
+return publish_release(channel)

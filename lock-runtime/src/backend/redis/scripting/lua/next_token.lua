@@ -4,7 +4,7 @@
 -- Uses: digits, refusal, fence, admitted
 -- Keys: fence
 -- Args: not_after_us, counted
--- Returns: {'OK', token, time_us} | {'STALE', time_us} | {'FOREIGN', 'fence', why}
+-- Returns: {'OK', token, time_us} | {'STALE', time_us} | {'FENCE', key, why}
 -- Why: While a slot of a cluster moves, the fence may be at one node and the lock at the other, so that no script can
 --      use both keys. After the end of the lease, a new token would be larger than that of the next holder. The date,
 --      which is before that end, prevents it.

@@ -4,7 +4,7 @@
 -- Uses: digits, range, failed, refusal, fence, admitted, holder, mode, lease
 -- Keys: lock, timeout, writer_waits
 -- Args: holder, lease_ms, not_after_us
--- Returns: {'OK', '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us} | {'FOREIGN', 'lock', why}
+-- Returns: {'OK', '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us} | {'FOREIGN', key, why}
 -- Why: Redisson's form: one field for each reader, and beside the hash one key for each read hold, which carries its
 --      lease. The hash outlives the longest of these leases. While writer_waits exists, a further reader is busy even
 --      if the lock has just become free: only clients of this library know that key. If the hash already has the

@@ -5,7 +5,7 @@
 -- Keys: counter, leases
 -- Args:
 -- Returns: {'NONE'} | {'COUNT', value or '', live leases, ended leases, ms until the first live one ends or -1}
---          | {'FOREIGN', 'lock' or 'leases', why}
+--          | {'FOREIGN', key, why}
 -- Why: One answer is about one moment. Permits whose lease has ended are counted apart: they are as good as free, but
 --      this script does not take them back. There is no value where the server lost the number and kept the leases.
 
@@ -15,7 +15,7 @@ if refused then
 end
 local now = math.floor(time_us() / 1000)
 local ended = redis.pcall('ZCOUNT', KEYS[2], '-inf', digits(now))
-local foreign = refusal(ended, 'leases', 'sorted set')
+local foreign = refusal(ended, KEYS[2], 'sorted set')
 if foreign then
   return foreign
 end

@@ -4,10 +4,11 @@
 -- Uses: digits, range, failed, publish
 -- Keys: lock, timeout
 -- Args: holder, lease_ms, channel
--- Returns: 1 it reads | 2 it reads, but a message could not be published | {0, '0'} it neither reads nor writes
+-- Returns: 1 it reads | {1, (channel, payload)...} it reads, but one of these messages could not be published
+--          | {0, '0'} it neither reads nor writes
 -- Why: The read is written only where the write was, so a second copy finds the read and a late copy finds neither; the
 --      script never acquires a free lock. The rest of the lease stays as it is; lease_ms counts only for a hash without
---      a lease. Redisson itself publishes nothing here, and its waiters would sleep on.
+--      a lease. Redisson itself publishes nothing here, and its waiters would sleep on. One message too many does no harm.
 
 local lock, timeout = KEYS[1], KEYS[2]
 local holder, lease, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -40,4 +41,4 @@ if left <= 0 then
 end
 
 local woke_all, woke_next = published(channel, '1'), published(channel, '0')
-return woke_all and woke_next and 1 or 2
+return woke_all and woke_next and 1 or {1, channel, '1', channel, '0'}

@@ -4,8 +4,8 @@
 -- Uses: digits, time, failed, timeout_key, holder, readers, publish, publish_release
 -- Keys: lock, timeout
 -- Args: holder, channel
--- Returns: 1 released | 2 released, but a message could not be published
---          | 3 or more: two, and the number of listeners that received it | {0, time_us} not a holder
+-- Returns: 1 released | 2 or more: one, and the number of listeners that received the last message
+--          | {1, (channel, payload)...} released, but these messages could not be published | {0, time_us} not a holder
 -- Why: The release of a read may overtake the downgrade that made it of a write, so the script deletes both fields. The
 --      hash then lives as long as the longest lease of the other readers, as in Redisson. The search ends early at a
 --      reader with half of the hash's lease left; otherwise the release of one of many readers would look at all of
@@ -57,6 +57,6 @@ if free then
 end
 
 if writes and not published(channel, '1') then
-  return 2
+  return {1, channel, '1', channel, '0'}
 end
-return (writes or free) and publish_release(channel, '0') or 1
+return (writes or free) and publish_release(channel) or 1

@@ -3,9 +3,9 @@
 -- Flags: allow-oom
 -- Uses: publish, publish_release, digits, time, failed, return_tokens
 -- Keys: lock, fence?
--- Args: holder, channel, payload, last?, used?
--- Returns: 1 released | 2 released, but the message could not be published
---          | 3 or more: two, and the number of listeners that received it | {0, time_us} not the holder
+-- Args: holder, channel, last?, used?
+-- Returns: 1 released | 2 or more: one, and the number of listeners that received the message
+--          | {1, channel, payload} released, but this message could not be published | {0, time_us} not the holder
 -- Why: HDEL checks and deletes in one step, and Redis deletes a hash that becomes empty. Publishing comes last and
 --      cannot undo the release. Reserved tokens go back only with the lock: a late copy of the release returns none.
 --      The reply for a caller that is not the holder carries the time: after not_after, no acquire of this id can still
@@ -18,5 +18,5 @@ end
 if gone ~= 1 then
   return {0, digits(time_us())}
 end
-return_tokens(KEYS[2], ARGV[4], ARGV[5])
-return publish_release(ARGV[2], ARGV[3])
+return_tokens(KEYS[2], ARGV[3], ARGV[4])
+return publish_release(ARGV[2])

@@ -3,18 +3,17 @@
 -- Flags: allow-oom
 -- Uses: publish, publish_release
 -- Keys: lock...
--- Args: payload, (holder, channel)...
--- Returns: 1 if each was released and no listener received a message | {answer...}: 1 released
---          | 2 released, but the message could not be published | 3 or more: two, and the number of listeners
---          that received it
+-- Args: (holder, channel)...
+-- Returns: 1 if each was released and no listener received a message
+--          | {answer...}, where an answer is: as release, if the lock was released
 --          | 0 if the release has to be sent by itself
 -- Why: As acquire_each.
 
-local keys, given, payload, try, answers = KEYS, ARGV, ARGV[1], redis.pcall, nil
+local keys, given, try, answers = KEYS, ARGV, redis.pcall, nil
 for i = 1, #keys do
-  local at, answer = 2 * i, 0
+  local at, answer = 2 * i - 1, 0
   if try('HDEL', keys[i], given[at]) == 1 then
-    answer = publish_release(given[at + 1], payload)
+    answer = publish_release(given[at + 1])
   end
   if answers then
     answers[i] = answer

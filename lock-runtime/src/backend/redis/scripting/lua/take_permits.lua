@@ -4,7 +4,7 @@
 -- Uses: digits, range, refusal, fence, admitted, counter
 -- Keys: permits
 -- Args: how_many, not_after_us
--- Returns: {'OK', time_us} | {'BUSY', time_us} | {'STALE', time_us} | {'SHORT', ''} not set | {'FOREIGN', 'lock', why}
+-- Returns: {'OK', time_us} | {'BUSY', time_us} | {'STALE', time_us} | {'SHORT', ''} not set | {'FOREIGN', key, why}
 -- Why: A plain permit names no holder, so a second copy would take permits again. So the request is sent once. It has a
 --      date, so that it takes no permits long after the caller has gone.
 

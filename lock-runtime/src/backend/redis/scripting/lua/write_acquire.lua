@@ -5,7 +5,7 @@
 -- Keys: lock, writer_waits, fence?
 -- Args: holder, lease_ms, not_after_us, waits_ms
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us}
---          | {'FOREIGN', 'lock' or 'fence', why}
+--          | {'FOREIGN' or 'FENCE', key, why}
 -- Why: As acquire, in Redisson's form of a writer: a field `holder:write` beside `mode`. If all readers are dead by
 --      their own leases, though the hash may outlive them, they do not keep the writer out. If there are more readers
 --      than one script may look at, one of them may be alive, so all count as alive until the hash expires. A caller that

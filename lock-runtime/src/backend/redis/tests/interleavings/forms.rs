@@ -130,7 +130,7 @@ impl ModelRun {
         &mut self,
         form: RequestForm,
         holder: &str,
-    ) -> Result<ReleaseReply, String> {
+    ) -> Result<Announced<ReleaseReply>, String> {
         if form == RequestForm::Batch {
             let all = vec![OneRelease {
                 key: key("k").as_ref().clone(),
@@ -155,12 +155,12 @@ impl ModelRun {
                 ..listed_release(holder)
             };
             let reply = self.run_prolonged(&release).await?;
-            if reply.released == Released::DoneAndListed {
+            if reply.done.released == Released::DoneAndListed {
                 return Err(format!("no holder is next: {reply:?}"));
             }
             return Ok(reply);
         }
-        // An older version has the same script, except for tokens to return.
+        // The script of an older version does the same, except that it returns no tokens.
         let release = Release {
             fence,
             last,
@@ -196,13 +196,10 @@ impl ModelRun {
                 self.run(&hand_over).await?
             }
         };
-        match reply {
-            HandOverReply::Done {
-                tokens: Some((token, last)),
-                ..
-            } => Ok(Some((token.get(), last.get()))),
-            HandOverReply::NotHeld => Ok(None),
-            other => Err(format!("{other:?}")),
+        match reply.map(|(token, _, tenure)| Option::zip(token, tenure.last)) {
+            Some(Some((token, last))) => Ok(Some((token.get(), last.get()))),
+            None => Ok(None),
+            Some(None) => Err("handed over without a token".to_owned()),
         }
     }
 }
@@ -239,7 +236,7 @@ impl Script for OlderAcquire<'_> {
 struct OlderHandOver<'a>(HandOver<'a>);
 
 impl Script for OlderHandOver<'_> {
-    type Reply = HandOverReply;
+    type Reply = <HandOver<'static> as Script>::Reply;
 
     fn source() -> &'static Source {
         static SOURCE: Source = Source::new("handover", include_str!("older/handover.lua"));
@@ -254,21 +251,17 @@ impl Script for OlderHandOver<'_> {
         self.0.write(command);
     }
 
-    fn read(&self, reply: Value) -> Option<Result<HandOverReply, Fault>> {
+    fn read(&self, reply: Value) -> Option<Result<Self::Reply, Fault>> {
         let mut items = Items::of(reply)?;
-        let reply = match items.text()?.as_str() {
+        match items.text()?.as_str() {
             "OK" => {
-                let token = items.token()??;
-                HandOverReply::Done {
-                    tokens: Some((token, token)),
-                    time: items.digits()?,
-                    subscribers: u64::try_from(items.integer()?).ok(),
-                }
+                let (last, time) = (Some(items.token()??), items.digits()?);
+                let subscribers = u64::try_from(items.integer()?).ok();
+                items.end(Ok(Some((last, time, TenureReply { last, subscribers }))))
             }
-            "LOST" => HandOverReply::NotHeld,
-            _ => return None,
-        };
-        items.end(Ok(reply))
+            "LOST" => items.end(Ok(None)),
+            _ => None,
+        }
     }
 
     fn shape() -> [String; 2] {

@@ -132,7 +132,7 @@ async fn a_holder_id_that_is_not_text_is_foreign_to_an_inspection() {
                 .unwrap();
         }
         assert!(is_foreign(bench.call(inspect()).await, LOCK));
-        assert!(bench.call(force()).await.unwrap().released);
+        assert!(bench.call(force()).await.unwrap().done.0);
     }
 }
 
@@ -148,7 +148,7 @@ async fn a_waiter_id_that_is_not_text_does_not_spoil_a_forced_release() {
         .unwrap();
     let mut limited = bench.user("-publish").await;
     let forced = run(&mut limited, &force()).await.unwrap();
-    assert!(forced.released);
+    assert!(forced.done.0);
     assert_eq!(forced.unpublished.len(), 2, "{:?}", forced.unpublished);
 }
 

@@ -81,12 +81,6 @@ pub(super) fn fair_release(holder: &str) -> FairRelease<'_> {
     }
 }
 
-/// The reply of a release after which no message is still to be published.
-pub(super) const LEFT: Announced<ReleaseReply> = Announced {
-    done: DONE,
-    unpublished: Vec::new(),
-};
-
 impl ScriptBench {
     async fn ask(&self, holder: &str) -> AcquireReply {
         self.call(fair_acquire(holder)).await.unwrap()
@@ -107,7 +101,7 @@ impl ScriptBench {
 
     async fn leave(&self, holder: &str) -> bool {
         let reply = self.call(fair_release(holder)).await.unwrap();
-        reply == LEFT
+        reply == DONE
     }
 
     async fn listen(&self) -> UnboundedReceiver<(String, String)> {

@@ -9,7 +9,7 @@ async fn a_release_deletes_publishes_and_repeats_harmlessly() {
     let mut messages = bench.server.listen(&[CHANNEL]).await;
     bench.acquire("a").await;
     let other = bench.call(release("b")).await.unwrap();
-    assert_eq!(other.released, Released::NotHeld);
+    assert_eq!(other.done.released, Released::NotHeld);
     assert_eq!(bench.call(release("a")).await.unwrap(), received_by(1));
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
     assert_eq!(
@@ -18,11 +18,11 @@ async fn a_release_deletes_publishes_and_repeats_harmlessly() {
     );
     let before = bench.server.time().await;
     let again = bench.call(release("a")).await.unwrap();
-    assert_eq!(again.released, Released::NotHeld);
-    assert!(again.time >= before);
+    assert_eq!(again.done.released, Released::NotHeld);
+    assert!(again.done.time >= before);
     bench.acquire("next").await;
     let late = bench.call(release("a")).await.unwrap();
-    assert_eq!(late.released, Released::NotHeld);
+    assert_eq!(late.done.released, Released::NotHeld);
     assert_eq!(bench.integer("HEXISTS lock:k next").await, 1);
     assert!(messages.try_recv().is_err(), "nothing was released");
 }
@@ -30,10 +30,7 @@ async fn a_release_deletes_publishes_and_repeats_harmlessly() {
 #[tokio::test]
 async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
     let bench = ScriptBench::new().await;
-    assert!(matches!(
-        bench.call(hand_over("a", "b")).await.unwrap(),
-        HandOverReply::NotHeld
-    ));
+    assert!(bench.call(hand_over("a", "b")).await.unwrap().is_none());
     let first = bench.token("a").await;
     let mut tokens = vec![first];
     // The second request is a copy of the first.
@@ -46,16 +43,9 @@ async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
             })
             .await
             .unwrap();
-        let HandOverReply::Done {
-            tokens: Some((token, last)),
-            subscribers,
-            ..
-        } = answer
-        else {
-            panic!()
-        };
-        tokens.extend([token.get(), last.get()]);
-        assert_eq!(subscribers, Some(0));
+        let (token, _, tenure) = answer.unwrap();
+        tokens.extend([token.unwrap().get(), tenure.last.unwrap().get()]);
+        assert_eq!(tenure.subscribers, Some(0));
         assert_eq!(bench.text("HGET lock:k b").await.as_deref(), Some("1"));
         assert_eq!(bench.integer("HLEN lock:k").await, 1);
         let left = bench.integer("PTTL lock:k").await;
@@ -77,10 +67,7 @@ async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
         "a copy never shortens"
     );
     bench.call(hand_over("b", "c")).await.unwrap();
-    assert!(matches!(
-        bench.call(hand_over("a", "b")).await.unwrap(),
-        HandOverReply::NotHeld
-    ));
+    assert!(bench.call(hand_over("a", "b")).await.unwrap().is_none());
     assert_eq!(bench.integer("HEXISTS lock:k c").await, 1);
 }
 
@@ -91,22 +78,12 @@ async fn a_hand_over_counts_listeners_if_it_has_the_right() {
     let _other = bench.server.listen(&["elsewhere"]).await;
     bench.acquire("a").await;
     let answer = bench.call(hand_over("a", "b")).await.unwrap();
-    assert!(matches!(
-        answer,
-        HandOverReply::Done {
-            subscribers: Some(1),
-            ..
-        }
-    ));
+    let (.., tenure) = answer.unwrap();
+    assert_eq!(tenure.subscribers, Some(1));
     let mut limited = bench.user("-pubsub").await;
     let answer = run(&mut limited, &hand_over("b", "c")).await.unwrap();
-    assert!(matches!(
-        answer,
-        HandOverReply::Done {
-            subscribers: None,
-            ..
-        }
-    ));
+    let (.., tenure) = answer.unwrap();
+    assert_eq!(tenure.subscribers, None);
 }
 
 #[tokio::test]
@@ -185,9 +162,9 @@ async fn a_renewal_extends_its_own_hold_or_only_checks_it() {
 async fn a_forced_release_notifies_waiters_and_the_holder() {
     let bench = ScriptBench::new().await;
     let mut messages = bench.server.listen(&[CHANNEL, CONTROL]).await;
-    assert!(!bench.call(force()).await.unwrap().released);
+    assert!(!bench.call(force()).await.unwrap().done.0);
     bench.run("HSET lock:k uuid:7 3").await;
-    assert!(bench.call(force()).await.unwrap().released);
+    assert!(bench.call(force()).await.unwrap().done.0);
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
     let named = (CONTROL.to_owned(), names(&["uuid:7"]));
     assert_eq!(messages.recv().await.unwrap(), named);
@@ -227,14 +204,8 @@ async fn a_hand_over_reserves_tokens_unless_the_fence_is_ahead() {
             ..hand_over(&from, &to)
         };
         let answer = bench.call(script).await.unwrap();
-        let HandOverReply::Done {
-            tokens: Some((token, last)),
-            time,
-            ..
-        } = answer
-        else {
-            panic!("{answer:?}")
-        };
+        let (token, time, tenure) = answer.unwrap();
+        let (token, last) = (token.unwrap(), tenure.last.unwrap());
         assert_eq!(last.get() - token.get().max(time), set_aside);
         assert_eq!(
             bench.text(&format!("GET {FENCE}")).await,

@@ -27,9 +27,7 @@ use crate::backend::redis::kinds::read_write::{
     ReadAcquire, ReadRenew, ReadWriteDowngrade, ReadWriteRelease, WriteAcquire,
 };
 use crate::backend::redis::pubsub::messages::CONTROL;
-use crate::backend::redis::scripting::exclusive::{
-    Acquire, HandOver, HandOverReply, NextToken, Release, Renew,
-};
+use crate::backend::redis::scripting::exclusive::{Acquire, HandOver, NextToken, Release, Renew};
 use crate::backend::redis::scripting::grouped::{
     AcquireEach, AcquireTerms, OneAcquire, OneRelease, ReleaseEach,
 };
@@ -51,28 +49,31 @@ const LOOK: i64 = 0;
 /// In the place of a ttl: writes a hold that is there once more, as it is.
 const MARK: i64 = -1;
 /// The reply of a release of which nobody heard, or where that is not counted.
-const DONE: ReleaseReply = ReleaseReply {
-    released: Released::Done,
-    time: 0,
-    receivers: Some(0),
-};
-/// The reply of a release whose message was refused.
-const UNPUBLISHED: ReleaseReply = ReleaseReply {
-    receivers: None,
-    ..DONE
-};
+const DONE: Announced<ReleaseReply> = Announced::DONE;
+
+/// The reply of a release whose messages were refused.
+fn unpublished(messages: &[(&str, &str)]) -> Announced<ReleaseReply> {
+    let owned = |&(channel, payload): &(&str, &str)| (channel.to_owned(), payload.to_owned());
+    Announced {
+        unpublished: messages.iter().map(owned).collect(),
+        ..DONE
+    }
+}
 
 /// The reply of a release whose message had this number of receivers.
-const fn received_by(receivers: u64) -> ReleaseReply {
-    ReleaseReply {
-        receivers: Some(receivers),
+fn received_by(receivers: u64) -> Announced<ReleaseReply> {
+    Announced {
+        done: ReleaseReply {
+            receivers,
+            ..DONE.done
+        },
         ..DONE
     }
 }
 
 /// Returns `true` for a release whose message was published.
-pub(super) fn is_done(reply: &ReleaseReply) -> bool {
-    reply.released == Released::Done && reply.receivers.is_some()
+pub(super) fn is_done(reply: &Announced<ReleaseReply>) -> bool {
+    reply.done.released == Released::Done && reply.unpublished.is_empty()
 }
 
 /// A server and a connection, with short methods for what is done on it.

@@ -161,7 +161,7 @@ async fn a_second_copy_counts_nothing_and_shortens_nothing() {
     }
     bench.call(a.release()).await.unwrap();
     let again = bench.call(a.release()).await.unwrap();
-    assert_eq!(again.released, Released::NotHeld);
+    assert_eq!(again.done.released, Released::NotHeld);
     let mut tokens = Vec::new();
     for lease in [LEASE, 1_000] {
         match bench
@@ -268,12 +268,12 @@ async fn a_java_writer_that_also_reads_is_left_as_it_is() {
             .call(ReadWriteKeys::of(holder).release())
             .await
             .unwrap();
-        assert_eq!(released.released, Released::NotHeld);
+        assert_eq!(released.done.released, Released::NotHeld);
         let downgraded = bench
             .call(ReadWriteKeys::of(holder).downgrade())
             .await
             .unwrap();
-        assert_eq!(downgraded.released, Released::NotHeld);
+        assert_eq!(downgraded.done.released, Released::NotHeld);
     }
     assert_eq!(bench.hash().await, before);
     let seen = bench.call(inspect()).await.unwrap().unwrap();
@@ -326,8 +326,11 @@ async fn a_writer_publishes_one_and_then_zero() {
     }
     bench.call(w.write()).await.unwrap();
     let mut limited = bench.user("resetchannels").await;
-    let unpublished = run(&mut limited, &w.release()).await.unwrap();
-    assert_eq!(unpublished, UNPUBLISHED);
+    let released = run(&mut limited, &w.release()).await.unwrap();
+    assert_eq!(
+        released,
+        unpublished(&[(RW_CHANNEL, "1"), (RW_CHANNEL, "0")])
+    );
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
 }
 
@@ -337,7 +340,7 @@ async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
     let w = ReadWriteKeys::of("w");
     let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
     let nothing = bench.call(w.downgrade()).await.unwrap();
-    assert_eq!(nothing.released, Released::NotHeld);
+    assert_eq!(nothing.done.released, Released::NotHeld);
     assert_eq!(bench.integer("DBSIZE").await, 0, "it never acquires");
     bench
         .call(WriteAcquire {
@@ -366,7 +369,7 @@ async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
             .unwrap();
     }
     let late = bench.call(w.downgrade()).await.unwrap();
-    assert_eq!(late.released, Released::NotHeld);
+    assert_eq!(late.done.released, Released::NotHeld);
 }
 
 #[tokio::test]
@@ -499,9 +502,9 @@ async fn other_entries_are_foreign_to_a_read_write_lock() {
         assert!(is_foreign(bench.call(w.write()).await, LOCK), "{what}");
         for names in [a, w] {
             let released = bench.call(names.release()).await.unwrap();
-            assert_eq!(released.released, Released::NotHeld, "{what}");
+            assert_eq!(released.done.released, Released::NotHeld, "{what}");
             let downgraded = bench.call(names.downgrade()).await.unwrap();
-            assert_eq!(downgraded.released, Released::NotHeld, "{what}");
+            assert_eq!(downgraded.done.released, Released::NotHeld, "{what}");
             let items = [names.renewal(LEASE)];
             let renewed = bench.call(ReadRenew { items: &items }).await.unwrap();
             assert_eq!(renewed, [Renewed::NotHeld], "{what}");
@@ -545,7 +548,7 @@ async fn a_forced_release_ends_every_reader_and_names_each() {
     let mut messages = bench.server.listen(&[RW_CHANNEL, CONTROL]).await;
     bench.reads("a").await;
     bench.reads("b").await;
-    assert!(bench.call(force()).await.unwrap().released);
+    assert!(bench.call(force()).await.unwrap().done.0);
     assert_eq!(bench.integer("DBSIZE").await, 0);
     let mut received = Vec::new();
     for _ in 0..3 {
@@ -557,7 +560,7 @@ async fn a_forced_release_ends_every_reader_and_names_each() {
     );
     assert_eq!(received[1..], ["1", "0"]);
     bench.writes("w").await;
-    assert!(bench.call(force()).await.unwrap().released);
+    assert!(bench.call(force()).await.unwrap().done.0);
     assert_eq!(messages.recv().await.unwrap().1, names(&["w"]));
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
 }

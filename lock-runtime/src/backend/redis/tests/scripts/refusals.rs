@@ -9,11 +9,11 @@ async fn a_refused_publish_does_not_undo_the_release() {
         let mut limited = bench.user(rules).await;
         bench.acquire("a").await;
         let released = run(&mut limited, &release("a")).await.unwrap();
-        assert_eq!(released, UNPUBLISHED, "{rules}");
+        assert_eq!(released, unpublished(&[(CHANNEL, "0")]), "{rules}");
         assert_eq!(bench.integer("EXISTS lock:k").await, 0);
         bench.acquire("a").await;
         let forced = run(&mut limited, &force()).await.unwrap();
-        assert!(forced.released);
+        assert!(forced.done.0);
         let expected = [
             (CONTROL.to_owned(), names(&["a"])),
             (CHANNEL.to_owned(), "0".to_owned()),
@@ -92,7 +92,7 @@ async fn a_full_server_refuses_acquires_but_not_renewals_or_releases() {
         [Renewed::Held]
     );
     let handed = bench.call(hand_over("a", "b")).await.unwrap();
-    assert!(matches!(handed, HandOverReply::Done { .. }));
+    assert!(handed.is_some());
     assert_eq!(bench.call(release("b")).await.unwrap(), DONE);
     assert_eq!(bench.integer("EXISTS lock:new").await, 0);
 }

@@ -3,7 +3,6 @@
 use super::listed::{ListedAcquire, ListedRelease};
 use super::table::without_shortcut;
 use super::*;
-use crate::backend::redis::pubsub::messages::RELEASED;
 
 /// The states of the keys before a script, one command a line.
 const BEFORE: [&str; 16] = [
@@ -207,9 +206,9 @@ async fn a_release_by_the_shortcut_is_a_release() {
     let bench = ScriptBench::new().await;
     for holder in ["a", "b"] {
         bench
-            .both_ways(Release::source(), &[LOCK], &[holder, CHANNEL, RELEASED])
+            .both_ways(Release::source(), &[LOCK], &[holder, CHANNEL])
             .await;
-        let unused = [holder, CHANNEL, RELEASED, "8000000000000000", "5"];
+        let unused = [holder, CHANNEL, "8000000000000000", "5"];
         let keys = [LOCK, FENCE];
         bench.both_ways(Release::source(), &keys, &unused).await;
     }
@@ -290,7 +289,7 @@ async fn a_listed_release_by_the_shortcut_is_a_listed_release() {
                 ("a", "run", "c", &*far),
                 ("a", "run", "c", "1"),
             ] {
-                let arguments = [holder, CHANNEL, "100", RELEASED, run_id, next, date];
+                let arguments = [holder, CHANNEL, "100", run_id, next, date];
                 let keys = [LOCK, WAITING, FENCE];
                 let source = ListedRelease::source();
                 bench.both_ways_after(list, source, &keys, &arguments).await;

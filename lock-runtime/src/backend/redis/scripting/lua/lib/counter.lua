@@ -9,12 +9,12 @@
 
 local function count_at(key)
   local text = redis.pcall('GET', key)
-  local foreign = refusal(text, 'lock', 'number')
+  local foreign = refusal(text, key, 'number')
   if foreign then
     return nil, foreign
   end
   if text and (#text > 15 or not string.match(text, '^-?%d+$')) then
-    return nil, {'FOREIGN', 'lock', 'it holds no number'}
+    return nil, {'FOREIGN', key, 'it holds no number'}
   end
   return text and tonumber(text) or nil
 end

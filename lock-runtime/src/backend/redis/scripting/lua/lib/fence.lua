@@ -12,7 +12,7 @@ local function next_token(fence, least, further)
     return ''
   end
   local last = redis.pcall('GET', fence)
-  local foreign = refusal(last, 'fence', 'string')
+  local foreign = refusal(last, fence, 'string', 'FENCE')
   if foreign then
     return nil, foreign
   end
@@ -21,7 +21,7 @@ local function next_token(fence, least, further)
   end
   -- A double cannot tell the successor of 2^53 - 1 from later numbers.
   if #last > 16 or not string.match(last, '^%d+$') or tonumber(last) >= 9007199254740991 - (further or 0) then
-    return nil, {'FOREIGN', 'fence', 'it holds `' .. string.sub(last, 1, 40) .. '`, which no fencing token can follow'}
+    return nil, {'FENCE', fence, 'it holds `' .. string.sub(last, 1, 40) .. '`, which no fencing token can follow'}
   end
   return digits(math.max(tonumber(last) + 1, least))
 end

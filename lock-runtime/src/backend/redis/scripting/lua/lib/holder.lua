@@ -15,11 +15,11 @@ end
 
 local function sole_holder(lock, fields)
   if fields ~= 1 then
-    return nil, nil, {'FOREIGN', 'lock', 'it holds a hash of several fields'}
+    return nil, nil, {'FOREIGN', lock, 'it holds a hash of several fields'}
   end
   local hold = redis.call('HGETALL', lock)
   if not counted(hold[2]) then
-    return nil, nil, {'FOREIGN', 'lock', 'it holds a hash without a count'}
+    return nil, nil, {'FOREIGN', lock, 'it holds a hash without a count'}
   end
   return hold[1], hold[2]
 end

@@ -12,7 +12,7 @@ local FEW = 5
 
 local function mode_of(lock)
   local mode = redis.pcall('HGET', lock, 'mode')
-  local foreign = refusal(mode, 'lock', 'hash')
+  local foreign = refusal(mode, lock, 'hash')
   if foreign then
     return nil, foreign
   end
@@ -21,18 +21,18 @@ local function mode_of(lock)
     return false
   end
   if mode ~= 'read' and mode ~= 'write' or fields == 1 or mode == 'write' and fields > 3 then
-    return nil, {'FOREIGN', 'lock', 'it holds no read/write lock'}
+    return nil, {'FOREIGN', lock, 'it holds no read/write lock'}
   end
   if fields <= FEW then
     local hold, writers = redis.call('HGETALL', lock), 0
     for i = 1, #hold, 2 do
       if hold[i] ~= 'mode' and not counted(hold[i + 1]) then
-        return nil, {'FOREIGN', 'lock', 'it holds a hash without a count'}
+        return nil, {'FOREIGN', lock, 'it holds a hash without a count'}
       end
       writers = writers + (string.sub(hold[i], -6) == ':write' and 1 or 0)
     end
     if mode == 'write' and writers ~= 1 then
-      return nil, {'FOREIGN', 'lock', 'it holds no read/write lock'}
+      return nil, {'FOREIGN', lock, 'it holds no read/write lock'}
     end
   end
   return mode

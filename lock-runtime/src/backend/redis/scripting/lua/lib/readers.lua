@@ -32,7 +32,7 @@ local function each_holder(lock, visit)
     local fields = page[2]
     for i = 1, #fields, 2 do
       if fields[i] ~= 'mode' and not counted(fields[i + 1]) then
-        return nil, {'FOREIGN', 'lock', 'it holds a hash without a count'}
+        return nil, {'FOREIGN', lock, 'it holds a hash without a count'}
       end
     end
     for i = 1, #fields, 2 do

@@ -5,7 +5,7 @@
 -- Why: Unused tokens go back as in the full script. The token that is drawn then takes their place.
 
 local try, lock, channel = redis.pcall, KEYS[1], ARGV[2]
-if ARGV[5] ~= '' and try('HGET', lock, ARGV[1]) == '1' then
+if ARGV[4] ~= '' and try('HGET', lock, ARGV[1]) == '1' then
   local list = try('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
   local first = list[1]
   local own = channel .. ':' .. string.sub(first or '', 1, 8)
@@ -16,8 +16,8 @@ if ARGV[5] ~= '' and try('HGET', lock, ARGV[1]) == '1' then
       local time = redis.call('TIME')
       local now = time[1] .. string.sub('00000' .. time[2], -6)
       local last = try('GET', KEYS[3])
-      if last and last == ARGV[8] then
-        last = ARGV[9]
+      if last and last == ARGV[7] then
+        last = ARGV[8]
       end
       if (not last or type(last) == 'string' and #last == 16 and string.find(last, '^%d+$') and last < '9007199254740991') and
         #now == 16 and try('ZREM', KEYS[2], first) == 1 then
@@ -27,21 +27,21 @@ if ARGV[5] ~= '' and try('HGET', lock, ARGV[1]) == '1' then
         redis.call('HSET', lock, first, 1)
         if try('PEXPIREAT', lock, ends) ~= 1 then
           redis.call('HDEL', lock, first, ARGV[1])
-          return publish_release(channel, ARGV[4])
+          return publish_release(channel)
         end
         local receivers = published(own,
-          string.sub(redis.sha1hex(first), 1, 32) .. ':' .. ARGV[5] .. ':' .. ends .. ':' .. token)
+          string.sub(redis.sha1hex(first), 1, 32) .. ':' .. ARGV[4] .. ':' .. ends .. ':' .. token)
         redis.call('HDEL', lock, ARGV[1])
-        if receivers and ARGV[6] ~= '' and tonumber(now) <= tonumber(ARGV[7]) and
-          type(try('ZADD', KEYS[2], 'LT', now, ARGV[6])) == 'number' then
+        if receivers and ARGV[5] ~= '' and tonumber(now) <= tonumber(ARGV[6]) and
+          type(try('ZADD', KEYS[2], 'LT', now, ARGV[5])) == 'number' then
           try('PEXPIRE', KEYS[2], '5000')
           return {-1, now}
         end
-        return receivers and 1 or 2
+        return receivers and 1 or {1, channel, '0'}
       end
-    elseif not first and not list.err and not ARGV[8] then
+    elseif not first and not list.err and not ARGV[7] then
       redis.call('HDEL', lock, ARGV[1])
-      return publish_release(channel, ARGV[4])
+      return publish_release(channel)
     end
   end
 end

@@ -36,7 +36,7 @@ fn counted(reply: Announced<u64>) -> (u64, bool) {
 async fn a_latch_counts_down_to_zero_and_publishes_once() {
     let bench = ScriptBench::new().await;
     let closed = SetCounter {
-        payload: "1",
+        latch: true,
         ..set(2)
     };
     let mut messages = bench.server.listen(&[TOLD]).await;
@@ -58,4 +58,30 @@ async fn a_latch_counts_down_to_zero_and_publishes_once() {
     assert_eq!(counted(bench.call(count_down()).await.unwrap()), (0, false));
     assert_eq!(messages.recv().await.unwrap().1, "0");
     assert!(messages.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn what_a_change_could_not_publish_is_in_its_reply() {
+    let bench = ScriptBench::new().await;
+    let mut deaf = bench.user("-publish").await;
+    let told = |payload: &str| [(TOLD.to_owned(), payload.to_owned())];
+    let of_semaphore = run(&mut deaf, &set(3)).await.unwrap();
+    assert_eq!(of_semaphore.unpublished, told("3"));
+    let added = run(&mut deaf, &add(2)).await.unwrap();
+    assert_eq!(added.unpublished, told("5"));
+    // No waiter of a semaphore that is not set any more would have a permit.
+    let deleted = run(&mut deaf, &delete()).await.unwrap();
+    assert!(
+        deleted.done && deleted.unpublished.is_empty(),
+        "{deleted:?}"
+    );
+    let (latch, end) = (true, delete());
+    let of_latch = run(&mut deaf, &SetCounter { latch, ..set(2) })
+        .await
+        .unwrap();
+    assert_eq!(of_latch.unpublished, told("1"));
+    let deleted = run(&mut deaf, &DeleteCounter { latch, ..end })
+        .await
+        .unwrap();
+    assert_eq!(deleted.unpublished, told("0"));
 }
