@@ -146,6 +146,12 @@ async fn a_cut_subscription_is_renewed_and_all_waiters_look_again() {
 /// A proxy may keep a client's connection and open another one to the server. The client is told nothing of that.
 #[tokio::test]
 async fn subscriptions_lost_behind_an_open_connection_are_renewed() {
+    let what = "the clients keep their connections";
+    in_one_of_a_few_rounds(Duration::ZERO, what, are_renewed_behind_an_open_connection).await;
+}
+
+/// Returns false if a client took a slow server for one that is away, and has opened another connection.
+async fn are_renewed_behind_an_open_connection() -> bool {
     const CONTROL: &str = "lock:control:released";
     let server = RedisServer::start();
     let holder = connected(told(), &server.url()).await;
@@ -173,7 +179,9 @@ async fn subscriptions_lost_behind_an_open_connection_are_renewed() {
         })
         .await;
     }
-    assert_eq!(proxy.connections(), connections, "the clients keep theirs");
+    if proxy.connections() != connections {
+        return false;
+    }
     assert!(holder.force_release("forced").await.unwrap());
     // By its renewal it would be `Refused`.
     assert_eq!(forced.lost().wait().await, LostReason::ForceReleased);
@@ -182,6 +190,7 @@ async fn subscriptions_lost_behind_an_open_connection_are_renewed() {
     is_woken(&holder, &waiter).await;
     drop((holder, waiter, forced));
     server.assert_deserted().await;
+    true
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LostReason, TryAcquire};
-use tests::faults::{free_within, renewed};
-use tests::{Server, Sql, Table, eventually, eventually_within};
+use tests::faults::{free_within, kept_in_order, renewed};
+use tests::{Server, Sql, Table, eventually};
 
 use super::{LEASE, LONG, MS, SOON, end, manager, scene};
 
@@ -109,14 +109,11 @@ async fn connections_ended_by_the_server_end_no_hold_and_no_wait<D: Sql>() {
 
 /// A copy of the process may have the id that the waiter had before the cut.
 async fn a_fair_waiter_keeps_its_place_after_a_cut_under_another_id<D: Sql>() {
-    let round = async || keeps_its_place::<D>().await;
-    eventually_within(10 * LONG, "a place is kept", round).await;
+    kept_in_order(Duration::ZERO, keeps_its_place::<D>).await;
 }
 
-/// Returns false if the machine stood still, so that a waiter confirmed its place too late. A place lives for 5 s without
-/// that, and a waiter that is late may come after the others.
+/// Returns whether the waiter that came first was served first.
 async fn keeps_its_place<D: Sql>() -> bool {
-    const IN_TIME: Duration = Duration::from_secs(3);
     let (table, pipe, locks, other) = scene::<D>().await;
     let guard = other.fair("k").acquire().await.unwrap();
     let queue = || {
@@ -132,7 +129,7 @@ async fn keeps_its_place<D: Sql>() -> bool {
     let behind = tokio::spawn(other.fair("k").wait(2 * LONG).acquire());
     let are_two = async || queue().matches("\"h\"").count() == 2;
     eventually("another one waits", are_two).await;
-    let (before, cut) = (pipe.connections(), Instant::now());
+    let before = pipe.connections();
     pipe.cut();
     eventually("it connects again", async || pipe.connections() > before).await;
     guard.release().await.unwrap();
@@ -141,7 +138,6 @@ async fn keeps_its_place<D: Sql>() -> bool {
         biased;
         guard = &mut first => guard.unwrap().unwrap(),
         passed = &mut behind => {
-            assert!(cut.elapsed() > IN_TIME, "the one behind was first");
             passed.unwrap().unwrap().release().await.unwrap();
             first.await.unwrap().unwrap().release().await.unwrap();
             end(table, locks, other).await;
