@@ -519,6 +519,7 @@ impl Tenure {
         let mut state = self.state.lock();
         state.wanted = true;
         let news = match &state.stage {
+            // Nobody is told the reason. It is one for which the lock is given back.
             Stage::Idle { .. } => self.end(&mut state, LostReason::MaxHold),
             _ => None,
         };

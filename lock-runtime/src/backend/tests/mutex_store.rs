@@ -123,7 +123,9 @@ impl Backend for MutexStore {
             };
             let victim = self.reply(take).await?;
             if let Some(holder) = victim {
-                for tell in self.table.listeners.lock().unwrap().iter() {
+                // Nothing is locked: a waker may ask the store at once.
+                let listeners = self.table.listeners.lock().unwrap().clone();
+                for tell in listeners {
                     tell(Event::ForceReleased(Holders::Id(holder)));
                 }
             }
