@@ -194,8 +194,9 @@ impl KeyState {
         (self.front, self.signs)
     }
 
-    /// A caller looks at the front. Without a sign for the time of `silence`, whoever looked first, no task polls the owner
-    /// any more, and the front passes to `number`. A hold is never passed over, because it ends by itself.
+    /// A caller looks at the front. A silence begins with the first look of any caller, and ends with a sign of the front's
+    /// owner. If it lasts for the time of `silence`, no task polls the owner any more, and the front passes to `number`. A hold
+    /// is never passed over, because it ends by itself.
     pub(super) fn look(&mut self, now: Moment, silence: Duration, number: u64) -> bool {
         if matches!(self.stage, KeyStage::Held { .. }) {
             return false;

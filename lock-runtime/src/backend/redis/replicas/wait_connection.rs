@@ -28,6 +28,13 @@ pub(super) struct WaitRequest {
     pub(super) answer: oneshot::Sender<Result<(), Fault>>,
 }
 
+impl WaitRequest {
+    /// Returns `false` if the caller is gone.
+    fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+}
+
 /// The parts that all wait connections of a manager share, to whichever server they lead.
 pub(in super::super) struct WaitCommon {
     pub(in super::super) replicas: Replicas,
@@ -158,8 +165,7 @@ impl WaitConnection {
         // A connection that was open before may lead to a server that is no longer the master.
         let mut fresh = false;
         loop {
-            // The answer of a caller that is gone is closed.
-            requests.retain(|request| !request.answer.is_closed());
+            requests.retain(WaitRequest::is_wanted);
             if requests.is_empty() {
                 return;
             }
@@ -167,7 +173,7 @@ impl WaitConnection {
             match self.ask(&mut requests, fresh).await {
                 Ok(is_missing) => {
                     // A caller that left meanwhile may itself have given back the hold that was not found.
-                    requests.retain(|request| !request.answer.is_closed());
+                    requests.retain(WaitRequest::is_wanted);
                     if !fresh && is_missing && !requests.is_empty() {
                         self.open = None;
                     }
