@@ -178,27 +178,72 @@ async fn a_renewal_whose_reply_is_lost_is_repeated() {
 #[tokio::test]
 async fn holds_are_kept_by_a_store_whose_every_answer_is_late() {
     // In the first case, answers are late by a third of the lease. In the second, they are later than a call may take,
-    // than a sign of life and than opening a connection. A third of the lease is left for a machine that stands still.
-    let late_by = async |late: Duration, lease: Duration| {
+    // than a sign of life and than opening a connection. In the third, calls that are given up meanwhile make the
+    // connection look dead nearly all the time. A quarter of the lease is left for a machine that stands still.
+    let late_by = async |late: Duration, lease: Duration, with_calls: bool| {
         let (server, proxy, locks, other) = scene().await;
         let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
         proxy.delay(Direction::Replies, late);
-        // By then, it would be over without a second renewal.
-        let over = Instant::now() + lease * 4 / 3;
+        let caller = locks.clone();
+        let calls = with_calls.then(|| {
+            tokio::spawn(async move {
+                loop {
+                    let tried = caller.mutex("asked").wait(Duration::ZERO).acquire().await;
+                    assert!(tried.is_err(), "{tried:?}");
+                    tokio::time::sleep(20 * MS).await;
+                }
+            })
+        });
+        // By then, it would be over without a second renewal, or with one that waits for the connection.
+        let over = Instant::now() + lease * 3 / 2;
         while Instant::now() < over {
-            assert!(guard.is_held(), "answers {late:?} late");
+            assert!(
+                guard.is_held(),
+                "answers {late:?} late, calls: {with_calls}"
+            );
             tokio::time::sleep(20 * MS).await;
         }
         assert!(guard.remaining() < lease - late);
+        if let Some(calls) = calls {
+            assert!(!calls.is_finished(), "a call was answered");
+            calls.abort();
+        }
         proxy.delay(Direction::Replies, Duration::ZERO);
         free_within(&locks, "other", LONG).await;
         guard.release().await.unwrap();
         end(server, locks, other).await;
     };
     tokio::join!(
-        late_by(12_000 * MS, 36_000 * MS),
-        late_by(6_000 * MS, 36_000 * MS)
+        late_by(12_000 * MS, 36_000 * MS, false),
+        late_by(6_000 * MS, 36_000 * MS, false),
+        late_by(12_000 * MS, 36_000 * MS, true)
     );
+}
+
+#[tokio::test]
+async fn a_renewal_is_sent_on_a_connection_that_is_silent() {
+    let (server, proxy, locks, other) = scene().await;
+    let guard = locks.mutex("k").lease(24_000 * MS).acquire().await.unwrap();
+    proxy.stall(Direction::Replies, true);
+    // The call makes the connection look dead long before the renewal. No other connection can be opened.
+    let tried = locks.mutex("x").wait(Duration::ZERO).acquire().await;
+    assert!(
+        matches!(tried, Err(LockError::Unavailable { .. })),
+        "{tried:?}"
+    );
+    let left = async || server.ask::<i64>(&["PTTL", "lock:k"]).await;
+    let mut least = left().await;
+    eventually("the store has renewed the lease", async || {
+        let left = left().await;
+        assert!(left > 0, "the lease has ended");
+        least = least.min(left);
+        left > least
+    })
+    .await;
+    proxy.stall(Direction::Replies, false);
+    renewed([&guard]).await;
+    guard.release().await.unwrap();
+    end(server, locks, other).await;
 }
 
 #[tokio::test]

@@ -163,6 +163,24 @@ impl Router {
         }
     }
 
+    /// Like [`route`](Router::route), for a renewal. It also goes on a connection that is silent: the answer may be as late
+    /// as that of the sign of life, and has to come within the lease.
+    pub(super) async fn route_renewal(
+        &self,
+        key: &Key,
+        now: Moment,
+        deadline: Moment,
+    ) -> Result<(Live, Moment), Fault> {
+        let silent = match &self.nodes {
+            Nodes::One(link) => link.silent(),
+            Nodes::Cluster(cluster) => cluster.silent(key.slot()),
+        };
+        match silent {
+            Some(silent) => Ok((silent, now)),
+            None => self.route(key, now, deadline).await,
+        }
+    }
+
     /// Returns the redirect if a node of a cluster refused because it does not have the key, so that nothing was
     /// executed.
     pub(super) fn redirect<T>(&self, answer: &Result<T, Fault>) -> Option<Redirect> {

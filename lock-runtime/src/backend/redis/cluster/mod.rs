@@ -223,6 +223,11 @@ impl Cluster {
         }
     }
 
+    /// Returns the connection to the node that has the slot, if it has fallen silent and its answers may only be late.
+    pub(super) fn silent(&self, slot: u16) -> Option<Live> {
+        self.table.owner(slot)?.link.get()?.silent()
+    }
+
     /// Returns a number that is the same for all slots of a node.
     pub(super) fn place(&self, slot: u16) -> usize {
         let owner = self.table.owner(slot);

@@ -74,10 +74,15 @@ impl Connected {
             group: Arc::default(),
         }
     }
+
+    fn is_one_with(&self, other: &Connected) -> bool {
+        self.facts.ids_from == other.facts.ids_from
+    }
 }
 
 pub(super) enum LinkState {
-    Down(Fault),
+    /// With the connection that has fallen silent, while its answers may only be late.
+    Down(Fault, Option<Connected>),
     Live(Connected),
     /// The node is no longer a master of the cluster.
     Dismissed,
@@ -96,7 +101,7 @@ impl LinkState {
     fn connected(&self) -> Result<&Connected, Fault> {
         match self {
             LinkState::Live(connected) => Ok(connected),
-            LinkState::Down(fault) => Err(fault.clone()),
+            LinkState::Down(fault, _) => Err(fault.clone()),
             LinkState::Dismissed => Err(dismissed()),
             LinkState::Closed => Err(Fault::closed()),
         }
@@ -122,7 +127,7 @@ impl Link {
         let settled = state.wait_for(|state| {
             !matches!(
                 state,
-                LinkState::Down(Fault::NotDone(_) | Fault::Unknown(_))
+                LinkState::Down(Fault::NotDone(_) | Fault::Unknown(_), _)
             )
         });
         let waited = tokio::time::timeout_at(deadline.tick(), settled).await;
@@ -130,7 +135,7 @@ impl Link {
             Ok(Ok(state)) => state.connected().map(|connected| self.on(connected)),
             Ok(Err(_)) => Err(self.ended()),
             Err(_) => Err(match &*self.state.borrow() {
-                LinkState::Down(fault) => Fault::not_done(format!("not connected: {fault}")),
+                LinkState::Down(fault, _) => Fault::not_done(format!("not connected: {fault}")),
                 _ => Fault::not_done("not connected in time"),
             }),
         }
@@ -261,6 +266,14 @@ impl Link {
         }
     }
 
+    /// Returns the connection that has fallen silent, if its answers may only be late.
+    pub(crate) fn silent(self: &Arc<Link>) -> Option<Live> {
+        match &*self.state.borrow() {
+            LinkState::Down(_, Some(connected)) => Some(self.on(connected)),
+            _ => None,
+        }
+    }
+
     /// Returns `true` if it leads to a node that is no longer a master of the cluster.
     pub(crate) fn is_dismissed(&self) -> bool {
         matches!(&*self.state.borrow(), LinkState::Dismissed)
@@ -377,8 +390,19 @@ impl Live {
 
     /// Returns `true` if requests on both are executed in the order in which they were queued.
     pub(crate) fn is_one_with(&self, other: &Live) -> bool {
-        Arc::ptr_eq(&self.link, &other.link)
-            && self.connected.facts.ids_from == other.connected.facts.ids_from
+        Arc::ptr_eq(&self.link, &other.link) && self.connected.is_one_with(&other.connected)
+    }
+
+    /// Resolves once requests go on another connection, or on none any more.
+    pub(crate) async fn replaced(&self) {
+        let mut state = self.link.state.clone();
+        let other = state.wait_for(|state| match state {
+            LinkState::Live(connected) => !self.connected.is_one_with(connected),
+            LinkState::Down(..) => false,
+            LinkState::Dismissed | LinkState::Closed => true,
+        });
+        // An error means that the runtime ends.
+        _ = other.await;
     }
 
     /// Returns the id of the server's run, if the server shows it.

@@ -15,7 +15,7 @@ use super::{Check, Link, Opened, Target};
 use crate::backend::kit::{outage::Outage, round_trip::RoundTrip, standing::Standing};
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
-use crate::backend::{Boxed, Fault, Reply};
+use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
 use crate::values::{StoreKind, clock};
 
@@ -56,7 +56,8 @@ impl Supervisor {
         member: Option<ClusterMember>,
         first: Option<Opened>,
     ) -> Arc<Link> {
-        let (state, seen) = watch::channel(LinkState::Down(Fault::not_done("not connected yet")));
+        let (state, seen) =
+            watch::channel(LinkState::Down(Fault::not_done("not connected yet"), None));
         if let Some(first) = &first {
             LinkState::replace(&state, LinkState::Live(Connected::new(first)));
         }
@@ -105,8 +106,14 @@ impl Supervisor {
     }
 
     /// Notes that the server does not answer. The alarm makes its cluster look for another node.
-    fn is_down(&self, state: &watch::Sender<LinkState>, fault: Fault) {
-        LinkState::replace(state, LinkState::Down(fault));
+    fn is_down(
+        &self,
+        state: &watch::Sender<LinkState>,
+        fault: Fault,
+        silent: Option<&SilentConnection>,
+    ) {
+        let silent = silent.map(|silent| Connected::new(&silent.opened));
+        LinkState::replace(state, LinkState::Down(fault, silent));
         self.link.standing.note(false);
         if let Some(sentinels) = self.target.sentinels() {
             sentinels.unserved();
@@ -134,7 +141,7 @@ impl Supervisor {
                     Ok(opened) => break opened,
                     Err(fault) => {
                         outage.notice_failure(self.target.shown(), &fault);
-                        self.is_down(state, fault);
+                        self.is_down(state, fault, silent.as_ref());
                         tokio::select! {
                             biased;
                             opened = answers(&mut silent) => next = Some(opened),
@@ -153,7 +160,7 @@ impl Supervisor {
             (fault, silent) = self.watch(opened).await;
             drop(up);
             outage.notice_loss(self.target.shown(), &fault);
-            self.is_down(state, fault);
+            self.is_down(state, fault, silent.as_ref());
             // A server that accepts connections and cuts them at once must not be asked without a pause.
             if since.elapsed() > STABLE {
                 pauses.reset();
@@ -213,7 +220,8 @@ impl Supervisor {
                         () = silence(&self.link.answers) => {
                             // Behind sentinels, a node that is silent may be deposed meanwhile.
                             let may_return = self.target.sentinels().is_none();
-                            return (dial::silent(), may_return.then(|| until_it_answers(opened, asked)));
+                            let silent = SilentConnection { opened, sign: asked };
+                            return (dial::silent(), may_return.then_some(silent));
                         }
                         () = self.target.superseded(&dialed.master) => return (dial::moved(), None),
                     }
@@ -235,25 +243,21 @@ async fn silence(answers: &AtomicU64) {
     }
 }
 
-/// A connection that has given no sign of life yet. It resolves with the connection once that answers after all, and never if
-/// that has failed. The sign may only be late: if every answer of a store is late, no new connection would be opened in time
-/// either.
-type SilentConnection = Boxed<'static, Opened>;
-
-fn until_it_answers(opened: Opened, asked: Reply<'static, ()>) -> SilentConnection {
-    Box::pin(async move {
-        if asked.await.is_ok() {
-            return opened;
-        }
-        drop(opened);
-        std::future::pending().await
-    })
+/// A connection that has given no sign of life yet. The sign may only be late: if every answer of a store is late, no new
+/// connection would be opened in time either. So renewals go on this one meanwhile.
+struct SilentConnection {
+    opened: Opened,
+    sign: Reply<'static, ()>,
 }
 
-/// Never resolves if there is none.
+/// Resolves with the silent connection, if there is one, once it answers after all. Drops it if it has failed.
 async fn answers(silent: &mut Option<SilentConnection>) -> Opened {
-    match silent {
-        Some(silent) => silent.await,
-        None => std::future::pending().await,
+    if let Some(waiting) = silent
+        && (&mut waiting.sign).await.is_ok()
+        && let Some(waiting) = silent.take()
+    {
+        return waiting.opened;
     }
+    *silent = None;
+    std::future::pending().await
 }

@@ -86,10 +86,16 @@ impl Router {
             let Some(first) = items.first() else {
                 return Ok(Vec::new());
             };
-            let routed = self.route(&first.key, clock::now(), times.usual);
+            let routed = self.route_renewal(&first.key, clock::now(), times.usual);
             let (mut live, mut now) = routed.await?;
             loop {
-                let answer = self.ask_in_time(&live, &items, now, times).await;
+                let answer = tokio::select! {
+                    biased;
+                    answer = self.ask_in_time(&live, &items, now, times) => answer,
+                    () = live.replaced() => Err(Fault::unknown(
+                        "the connection was replaced before it answered",
+                    )),
+                };
                 let (Nodes::Cluster(cluster), Some(redirect)) =
                     (&self.nodes, self.redirect(&answer))
                 else {
