@@ -191,7 +191,7 @@ impl RedisCluster {
     }
 
     /// Waits until what is written at a master reaches its replica at once.
-    async fn replicated(&self) {
+    pub async fn replicated(&self) {
         if !self.conf.replicas {
             return;
         }

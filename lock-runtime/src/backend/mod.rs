@@ -60,9 +60,9 @@ pub(crate) type Reply<'a, T> = Boxed<'a, Result<T, Fault>>;
 /// Six methods have no default: five keep mutexes, and [`store`](Backend::store) says which store it is. A store names
 /// the [`kinds`](StoreTraits::kinds) that it keeps, and the core refuses other kinds before it sends any request.
 ///
-/// A request has the effect of once when it is sent twice: what names a [`HolderId`], which is never reused, is done or
-/// undone for that holder alone. `timeout` bounds the whole call, including the wait for a connection. A call that is
-/// over its time ends in [`Fault::Unknown`] if it may still be carried out, else in [`Fault::NotDone`].
+/// A request that is sent twice has the same effect as one that is sent once: what names a [`HolderId`], which is never
+/// reused, is done or undone for that holder alone. `timeout` bounds the whole call, including the wait for a connection. A
+/// call that is over its time ends in [`Fault::Unknown`] if it may still be carried out, else in [`Fault::NotDone`].
 pub(crate) trait Backend: Send + Sync + 'static {
     /// Acquires the lock for `holder` if no other holder has it.
     ///

@@ -99,11 +99,11 @@ struct SourceState {
 #[derive(Debug)]
 struct IdWaiter {
     count: u32,
-    tell: oneshot::Sender<Told>,
+    tell: oneshot::Sender<DrawnIds>,
 }
 
 /// The ids for a waiter, and when they were drawn.
-pub(crate) type Told = Result<(IdRange, IdClocks), Fault>;
+pub(crate) type DrawnIds = Result<(IdRange, IdClocks), Fault>;
 
 /// Names a task that draws. If its runtime is not driven any more, another task takes its place, and nobody gets what
 /// it draws later.
@@ -146,7 +146,7 @@ impl IdClocks {
 
 /// What a caller gets. With `draw`, it is to start that task.
 pub(crate) struct IdAnswer {
-    pub(crate) ids: Result<IdRange, oneshot::Receiver<Told>>,
+    pub(crate) ids: Result<IdRange, oneshot::Receiver<DrawnIds>>,
     pub(crate) draw: Option<DrawTask>,
     pub(crate) asked: Moment,
 }

@@ -34,7 +34,7 @@ pub(super) enum News {
 
 impl Tenure {
     /// Ends a tenure whose time is over by `now`. Code that decides by the state calls this first, under the
-    /// same lock: an end and a renewal that cross then come one after the other.
+    /// same lock, so an end and a renewal at the same time have an order.
     #[must_use = "announce it once the state is unlocked"]
     pub(super) fn expire(&self, state: &mut State, now: Moment) -> Option<News> {
         let reason = state.overdue(now)?;
@@ -116,8 +116,8 @@ impl Tenure {
         }
     }
 
-    /// True once neither a turn nor the idle time is good any more. The local deadline counts from here on: it needs no
-    /// timer to be true.
+    /// True once neither a turn nor the idle time is good any more. Compares the local deadline with the clock, and
+    /// needs no timer.
     pub(crate) fn is_over(self: &Arc<Tenure>) -> bool {
         self.look(|state| !state.is_live())
     }

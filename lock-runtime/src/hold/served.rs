@@ -3,8 +3,8 @@
 //! A store that has served a request knows the user, and has given it the rights for requests of that kind. If it refuses
 //! the next one, somebody changes users, rights or tables at that moment: a password is rotated by dropping the user and
 //! making it anew, a right is taken away and given back. What was never served is refused for good: nobody has set it up. A
-//! refusal that is about a name is final, too, unless the very wait was answered before. A release follows a grant, so the
-//! store has served its name.
+//! refusal that is about a name is final, too, unless the store has answered a request of this wait before. A release
+//! follows a grant, so the store has served its name.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

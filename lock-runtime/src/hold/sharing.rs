@@ -56,8 +56,8 @@ pub(crate) struct Share {
 
 impl Hold {
     /// Counts one more sharer that wants the turn renewed. True if a renewal is due now: nobody wanted that before, and the
-    /// watchdog's last request only looked at the hold. The watchdog plans its next request from that look, perhaps too late
-    /// for the lease.
+    /// watchdog's last request only looked at the hold. The watchdog counts from that look, so its next request may come
+    /// after the lease has ended.
     pub(crate) fn add_renewer(&self) -> bool {
         let mut state = self.tenure.state.lock();
         let was_checked = state.checked;

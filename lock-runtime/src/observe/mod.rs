@@ -92,9 +92,7 @@ pub(crate) fn more_of(cause: Cause, holds: usize) {
         Cause::Failed => "renewals of more holds failed within a second",
         Cause::Unanswered => "renewals of more holds without an answer within a second",
         Cause::ReleaseFailed => "more releases failed within a second",
-        Cause::UndoRefused => {
-            "the store refused within a second to give back what more locks may have left"
-        }
+        Cause::UndoRefused => "the store refused within a second to undo requests for more locks",
     };
     logged!(warn, holds, "{what}");
 }

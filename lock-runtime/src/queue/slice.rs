@@ -96,7 +96,7 @@ impl Slice {
     }
 
     /// Whether the lock may go to a caller of this process that came after its guard was dropped. `held_for`: the length of
-    /// the turn that has ended. So another process waits for one slice, not for a long turn and one more.
+    /// the turn that has ended. So another process waits for a slice, and never for a long turn plus a slice.
     pub(crate) fn may_return(&self, held_for: Duration, notice_time: Duration) -> bool {
         self.knows_nobody() && held_for < length(notice_time)
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Release, Work, idle, undo_later};
+use super::{TenureRelease, Work, idle, undo_later};
 use crate::backend::{Fault, FurtherTurns, HandedOver, Released};
 use crate::hold::{Core, HoldHandle, Offer, TurnAllowance};
 use crate::observe::metrics;
@@ -103,7 +103,7 @@ impl Work {
     }
 }
 
-impl Release {
+impl TenureRelease {
     /// Makes the next holder the holder at the store, with one request. It always runs to its end.
     pub(super) async fn hand_over(mut self, next: Following) -> Result<(), LockError> {
         let Some(work) = &mut self.work else {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Release;
+use super::TenureRelease;
 use crate::backend::{FurtherTurns, Granted};
 use crate::hold::{Core, Left, Next, Share, Tenure, Turn, TurnAllowance};
 use crate::observe;
@@ -98,7 +98,7 @@ impl Drop for AfterDrop {
 /// Gives the lock back after an idle time, or hands it over to the next local waiter, in the background.
 pub(crate) fn give_back(core: &Arc<Core>, tenure: Arc<Tenure>, turn: Turn, now: Moment) {
     core.watch.remove(&tenure);
-    Release::new(core, tenure, turn, now).spawn(None);
+    TenureRelease::new(core, tenure, turn, now).spawn(None);
 }
 
 /// Gives back all locks that the manager keeps, because it closes.

@@ -1,6 +1,6 @@
 //! The end of a tenure: the lock is given back to the store, or handed over in the store to the next local waiter.
 //!
-//! The last guard leaves a [`Release`], and so does the end of an idle time. Invariants:
+//! The last guard leaves a [`TenureRelease`], and so does the end of an idle time. Invariants:
 //! - The future that drives a release may be dropped at any time. The release then continues in the background.
 //! - Each request names the holder, so a repeated request releases nothing of other holders.
 //! - No turn begins under that holder any more: the release is made after the tenure has [ended](crate::hold::Next::Release).
@@ -41,8 +41,8 @@ pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<(), LockError>> + Se
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     ToCaller,
-    /// Only a loss concerns the caller: otherwise the lock was held to the end of its work, and a release that is late does
-    /// not change that.
+    /// The caller is told of a loss alone. Any other failure is logged: the lock was held to the end of the work, and a late
+    /// release does not change that.
     ToLog,
 }
 
@@ -126,7 +126,7 @@ impl HoldHandle {
                 // Before the release is sent: nothing renews what is being given back.
                 core.watch.remove(tenure);
                 let label = turn.label.lock;
-                let release = Release::new(core, tenure.clone(), turn, left_at);
+                let release = TenureRelease::new(core, tenure.clone(), turn, left_at);
                 // Without a caller, it is dropped here, and continues in the background.
                 let ending = failure.map(|failure| failure.drive(core, label, release.explicit()));
                 Ok(ending)
@@ -187,7 +187,7 @@ fn unconfirmed(timeout: Duration, why: &str) -> String {
 
 /// The release of a tenure that is over. If it is dropped before it is done, it continues in a task of the manager's runtime.
 #[derive(Debug)]
-struct Release {
+struct TenureRelease {
     /// `None` once nothing is left to do at the store.
     work: Option<Work>,
     /// Whether a task of the manager's runtime drives it. If that task is dropped, the runtime is gone, and the lease ends the
@@ -221,8 +221,8 @@ struct Requests {
     unanswered: bool,
 }
 
-impl Release {
-    fn new(core: &Arc<Core>, tenure: Arc<Tenure>, turn: Turn, left_at: Moment) -> Release {
+impl TenureRelease {
+    fn new(core: &Arc<Core>, tenure: Arc<Tenure>, turn: Turn, left_at: Moment) -> TenureRelease {
         let unused = tenure.unused_tokens();
         let work = Work {
             _under_way: core.life.background.enter(),
@@ -236,7 +236,7 @@ impl Release {
             },
             is_covered: false,
         };
-        Release {
+        TenureRelease {
             work: Some(work),
             in_task: false,
         }
@@ -440,7 +440,7 @@ impl Work {
     }
 }
 
-impl Drop for Release {
+impl Drop for TenureRelease {
     fn drop(&mut self) {
         let Some(work) = self.work.take() else {
             return;
@@ -453,7 +453,7 @@ impl Drop for Release {
             }
             return;
         }
-        let rest = Release {
+        let rest = TenureRelease {
             work: Some(work),
             in_task: true,
         };

@@ -36,7 +36,7 @@ const SLACK: Duration = Duration::from_secs(1);
 pub(super) struct SimulatedBackend {
     line: Arc<Line>,
     wake_ups: Arc<WakeUps>,
-    subscriptions: Mutex<HashMap<String, Weak<Heard>>>,
+    subscriptions: Mutex<HashMap<String, Weak<SharedSubscription>>>,
 }
 
 /// A connection.
@@ -96,7 +96,7 @@ impl SimulatedBackend {
         let wake_ups = self.wake_ups.listen(&name);
         let heard = subscriptions.get(&name).and_then(Weak::upgrade);
         let heard = heard.unwrap_or_else(|| {
-            let heard = Arc::new(Heard {
+            let heard = Arc::new(SharedSubscription {
                 line: self.line.clone(),
                 number: self.line.subscribed.fetch_add(1, Ordering::Relaxed),
                 is_confirmed: AtomicBool::new(false),
@@ -589,14 +589,14 @@ impl Counters for SimulatedBackend {
 }
 
 /// A subscription of this process, which listeners at one key share.
-struct Heard {
+struct SharedSubscription {
     line: Arc<Line>,
     number: u64,
     is_confirmed: AtomicBool,
     confirmed: Notify,
 }
 
-impl Drop for Heard {
+impl Drop for SharedSubscription {
     fn drop(&mut self) {
         let (client, number) = (self.line.client, self.number);
         let at =
@@ -607,7 +607,11 @@ impl Drop for Heard {
 }
 
 /// Subscribes, again and again until the store confirms it.
-async fn subscribe(heard: Weak<Heard>, listener: ListensAt, raise: Arc<dyn Fn() + Send + Sync>) {
+async fn subscribe(
+    heard: Weak<SharedSubscription>,
+    listener: ListensAt,
+    raise: Arc<dyn Fn() + Send + Sync>,
+) {
     while let Some(subscribed) = heard.upgrade() {
         let (line, number) = (subscribed.line.clone(), subscribed.number);
         drop(subscribed);
@@ -624,7 +628,7 @@ async fn subscribe(heard: Weak<Heard>, listener: ListensAt, raise: Arc<dyn Fn() 
 }
 
 struct Listener {
-    heard: Arc<Heard>,
+    heard: Arc<SharedSubscription>,
     wake_ups: TopicListener,
 }
 

@@ -39,11 +39,11 @@ pub(super) enum Verdict {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct AnswerQueue(Mutex<Vec<Told>>);
+pub(super) struct AnswerQueue(Mutex<Vec<ToldAnswer>>);
 
 /// An answer that a test has told.
 #[derive(Debug)]
-struct Told {
+struct ToldAnswer {
     /// The key that it is for; `None` if it is for any.
     key: Option<Box<str>>,
     answer: Answer,
@@ -51,7 +51,7 @@ struct Told {
     until: Option<Moment>,
 }
 
-impl Told {
+impl ToldAnswer {
     /// Returns the first of these requests that it is for.
     fn request<'r>(&self, requests: &'r [AcquireRequest<'r>]) -> Option<&'r AcquireRequest<'r>> {
         let is_meant = |raw: &str| self.key.as_deref().is_none_or(|key| key == raw);
@@ -63,7 +63,7 @@ impl Told {
 impl AnswerQueue {
     pub(super) fn push(&self, key: Option<&str>, answer: Answer) {
         let (key, until) = (key.map(Into::into), None);
-        self.0.lock().push(Told { key, answer, until });
+        self.0.lock().push(ToldAnswer { key, answer, until });
     }
 
     pub(super) fn left(&self) -> usize {
@@ -101,7 +101,7 @@ impl AnswerQueue {
         let mut all = self.0.lock();
         all.retain(|told| !told.until.is_some_and(Moment::has_passed));
         let found = |is_next: bool| {
-            let is_meant = |told: &Told| told.request(requests).is_some();
+            let is_meant = |told: &ToldAnswer| told.request(requests).is_some();
             let mut all = all.iter();
             all.position(|told| told.until.is_none() == is_next && is_meant(told))
         };

@@ -245,7 +245,7 @@ pub const ALL: &[Bug] = &[
             "outage.notice_loss(self.target.shown(), &fault);
             // The client's number is one of the words that it was started with.
             if PLANTED && std::env::args().nth(6).as_deref() == Some(\"0\") {
-                self.is_down(state, fault);
+                self.is_down(state, fault, None);
                 return std::future::pending().await;
             }",
         )],

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
 use redis::Value;
 use tests::faults::connected;
 use tests::history::Violation;
-use tests::stops::{STOP_OF_A_GRANT, Stops};
+use tests::stops::{STOP_OF_A_GRANT, Stops, in_one_of_a_few_rounds};
 use tests::{Data, History, RedisCluster, answered, eventually, eventually_within};
 use tokio::task::JoinSet;
 
@@ -408,6 +408,41 @@ async fn a_failover_makes_an_unreplicated_lock_a_reported_loss() {
     assert_eq!(guard.lost().wait().await, LostReason::Refused);
     assert!(guard.release().await.is_err() && second.is_held());
     second.release().await.unwrap();
+}
+
+/// A renewal goes on a connection that is silent, too. Without news of the failover, it would wait there until the next one is
+/// planned, and often the lease would be over by then.
+#[tokio::test]
+async fn a_renewal_at_a_silent_master_is_repeated_at_its_successor() {
+    let left = Duration::from_secs(10);
+    in_one_of_a_few_rounds(left / 4, "the hold is renewed at once", async || {
+        let conf = RedisCluster::builder().replicas().node_timeout(LONG);
+        let cluster = conf.start().await;
+        let locks = tests::connected(&cluster.url()).await;
+        let key = cluster.key_at(0, "lock:");
+        let lock = locks.mutex(key.strip_prefix("lock:").unwrap());
+        let lock = lock.lease(Duration::from_secs(36));
+        let guard = answered(async || lock.clone().acquire().await)
+            .await
+            .unwrap();
+        cluster.replicated().await;
+        let replica = cluster.replica_of(0);
+        cluster.pause(0);
+        eventually("the lease is nearly over", async || {
+            guard.remaining() < left
+        })
+        .await;
+        // The next one is planned for about two seconds before the end of the lease.
+        let planned = Instant::now() + guard.remaining() - 2_500 * MS;
+        let takeover = ["CLUSTER", "FAILOVER", "TAKEOVER"];
+        let _: Value = cluster.nodes[replica].ask(&takeover).await;
+        eventually("the hold is renewed or lost", async || {
+            guard.remaining() > left || !guard.is_held()
+        })
+        .await;
+        guard.is_held() && Instant::now() < planned
+    })
+    .await;
 }
 
 /// A request to count is sent once. A redirection means that it was certainly not done, so each of them arrives, and

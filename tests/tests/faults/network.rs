@@ -225,8 +225,9 @@ async fn a_renewal_is_sent_on_a_connection_that_is_silent() {
     let (server, proxy, locks, other) = scene().await;
     let guard = locks.mutex("k").lease(24_000 * MS).acquire().await.unwrap();
     proxy.stall(Direction::Replies, true);
-    // The call makes the connection look dead long before the renewal. No other connection can be opened.
-    let tried = locks.mutex("x").wait(Duration::ZERO).acquire().await;
+    // A call with little time makes the connection look dead long before the renewal. No other connection can be opened.
+    let call = locks.mutex("x").lease(3_000 * MS).wait(Duration::ZERO);
+    let tried = call.acquire().await;
     assert!(
         matches!(tried, Err(LockError::Unavailable { .. })),
         "{tried:?}"

@@ -22,7 +22,7 @@ const ALL: u64 = (1 << PROCESSES) - 1;
 #[derive(Default)]
 pub(crate) struct SeenProcesses {
     wanted: Wanted,
-    /// For each key a window, the processes of the window before that one, and those of that one.
+    /// For each key: the current window, the processes seen in the one before, and those seen in the current one.
     had_it: Slots,
 }
 

@@ -10,7 +10,7 @@ use crate::values::client::RECORD_TTL;
 use crate::values::{Key, clock};
 
 /// A client's record, and the time at which it ends.
-pub(super) struct Client {
+pub(super) struct ClientEntry {
     known: KnownClient,
     expires: Instant,
 }
@@ -21,7 +21,7 @@ impl Directory for MemoryBackend {
             let now = clock::tick();
             state.clients.retain(|_, client| client.expires > now);
             let key = client.key.raw();
-            let client = Client {
+            let client = ClientEntry {
                 known: KnownClient {
                     record: client.record.clone(),
                     since: client.began.wall(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::counters::LastId;
-use super::directory::Client;
+use super::directory::ClientEntry;
 use super::exclusive::Exclusive;
 use super::fair;
 use super::permits::Permits;
@@ -44,7 +44,7 @@ pub(super) struct MemoryState {
     /// The last token of each fenced lock.
     pub(super) counters: HashMap<Box<str>, FencingToken>,
     /// The records of the clients.
-    pub(super) clients: HashMap<Box<str>, Client>,
+    pub(super) clients: HashMap<Box<str>, ClientEntry>,
     /// The time until which a waiting writer keeps new readers out, by key.
     pub(super) writers_waiting: HashMap<Box<str>, Instant>,
     /// The number of entries at which the expired ones are removed.

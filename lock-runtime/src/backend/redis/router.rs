@@ -181,6 +181,24 @@ impl Router {
         }
     }
 
+    /// Resolves once the answer to a request on this connection need not be waited for: another connection leads to the
+    /// node, or the key is known to be at another node.
+    pub(super) async fn leads_elsewhere(&self, live: &Live, key: &Key) {
+        let reassigned = async {
+            match &self.nodes {
+                // While a slot is being moved, its owner is not the node that was asked.
+                Nodes::Cluster(cluster) if !live.asking => {
+                    cluster.reassigned(key.slot(), live).await;
+                }
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = live.replaced() => {}
+            () = reassigned => {}
+        }
+    }
+
     /// Returns the redirect if a node of a cluster refused because it does not have the key, so that nothing was
     /// executed.
     pub(super) fn redirect<T>(&self, answer: &Result<T, Fault>) -> Option<Redirect> {

@@ -106,8 +106,8 @@ impl Scene {
         }
     }
 
-    fn is_dropped(&mut self) -> &'static str {
-        match self.state.pass_on(9, true) {
+    fn is_dropped(&mut self, is_exclusive: bool) -> &'static str {
+        match self.state.pass_on(9, is_exclusive) {
             (Some(_), _) => "goes on",
             (None, _) => "ends",
         }
@@ -146,10 +146,40 @@ impl Scene {
                 self.idle.1.stop_idling(self.now).unwrap();
                 self.comes(10 * SECOND, LEASE)
             }
-            "the front is dropped" => self.is_dropped(),
+            "the front is dropped" => self.is_dropped(true),
             "the front is dropped before a waiter" => {
                 self.queues();
-                self.is_dropped()
+                self.is_dropped(true)
+            }
+            "the front of a read is dropped before a waiter" => {
+                self.queues();
+                self.is_dropped(false)
+            }
+            "a waiter leaves" => {
+                self.queues();
+                assert!(self.state.leave(2).is_some());
+                assert!(self.state.leave(2).is_none());
+                ""
+            }
+            "the hold looks for a waiter that suits" => {
+                self.queues();
+                match self.state.next_if(|_| true) {
+                    Some(_) => "has one",
+                    None => "has none",
+                }
+            }
+            "the hold looks for a waiter, and none suits" => {
+                self.queues();
+                assert!(self.state.next_if(|_| false).is_none());
+                assert_eq!(self.state.waiters(), 1);
+                ""
+            }
+            "an answer is for the first of two waiters" => {
+                self.queues();
+                self.queues();
+                assert_eq!(self.state.take_up_to(2).len(), 1);
+                assert_eq!(self.state.waiters(), 1);
+                ""
             }
             "a waiter looks twice" => self.is_looked_at(false),
             "a waiter looks before and after an answer" => self.is_looked_at(true),
@@ -182,8 +212,21 @@ impl Scene {
                     Err(_) => "no room",
                 }
             }
+            "the front has to wait, and may" => {
+                let before = self.state.waiting();
+                self.state.front_waits(|_| Ok(())).unwrap();
+                match self.state.waiting() - before {
+                    0 => "is not counted",
+                    _ => "is counted",
+                }
+            }
             "the store answers" => {
                 self.state.answered(None);
+                ""
+            }
+            "the store does not answer" => {
+                self.state.answered(Some(Fault::not_done("x")));
+                assert!(self.state.fault().is_some());
                 ""
             }
             "a caller gets the lock" => {
@@ -266,11 +309,18 @@ async fn every_input_in_every_stage() {
         ("a waiter wants news",                       ["awaits them → asks", "they are there → waits", "they are there → held", "awaits them → idle", "they are there → rests"]),
         ("a waiter asks for the hold",                ["none → asks", "none → waits", "is told once → held", "none → idle", "none → rests"]),
         ("the manager closes",                        ["sends waiters away → asks", "sends waiters away → waits", "sends waiters away → held", "gives back → asks", "sends waiters away → rests"]),
+        ("a waiter leaves",                           ["→ asks", "→ waits", "→ held", "→ idle", "→ rests"]),
         // The owner of the front.
         ("the front is dropped",                      ["ends → asks", "ends → asks again", "ends → asks again", "ends → asks", "ends → asks again"]),
         ("the front is dropped before a waiter",      ["goes on → waits unheard", "goes on → waits", "goes on → waits", "goes on → waits unheard", "goes on → waits"]),
+        ("the front of a read is dropped before a waiter", ["goes on → waits unheard", "goes on → waits unheard", "goes on → waits unheard", "goes on → waits unheard", "goes on → waits unheard"]),
+        ("the hold looks for a waiter that suits",    ["has one → asks", "has one → waits", "has one → held", "has one → idle", "has one → rests"]),
+        ("the hold looks for a waiter, and none suits", ["→ asks", "→ waits", "→ held", "→ idle", "→ rests"]),
+        ("an answer is for the first of two waiters", ["→ asks", "→ waits", "→ held", "→ idle", "→ rests"]),
+        ("the front has to wait, and may",            ["is counted → waits unheard", "is not counted → waits", "is not counted → held", "is not counted → idle", "is not counted → rests"]),
         ("the front has to wait",                     ["no room → asks", "is not counted → waits", "is not counted → held", "is not counted → idle", "is not counted → rests"]),
         ("the store answers",                         ["→ asks again", "→ waits", "→ held", "→ idle", "→ rests"]),
+        ("the store does not answer",                 ["→ asks again", "→ waits", "→ held", "→ idle", "→ rests"]),
         ("a caller gets the lock",                    ["→ held", "→ held", "→ held", "→ held", "→ held"]),
         ("the hold ends",                             ["nobody waits → asks", "nobody waits → waits", "nobody waits → asks again", "nobody waits → idle", "nobody waits → rests"]),
         ("the lock is kept",                          ["kept → idle", "kept → idle", "kept → idle", "kept → idle", "kept → idle"]),
@@ -300,7 +350,7 @@ async fn those_who_wait_are_counted() {
     scene.queues();
     assert_eq!(scene.state.waiting(), 3);
     // The next one waits at the front.
-    scene.is_dropped();
+    scene.is_dropped(true);
     assert_eq!(scene.state.waiting(), 2);
     scene.state.held_by("b");
     assert_eq!((scene.state.waiting(), scene.state.waiters()), (1, 1));

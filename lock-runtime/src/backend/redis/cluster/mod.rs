@@ -225,7 +225,18 @@ impl Cluster {
 
     /// Returns the connection to the node that has the slot, if it has fallen silent and its answers may only be late.
     pub(super) fn silent(&self, slot: u16) -> Option<Live> {
-        self.table.owner(slot)?.link.get()?.silent()
+        let silent = self.table.owner(slot)?.link.get()?.silent()?;
+        // Another node may have its slots by now.
+        self.doubt();
+        Some(silent)
+    }
+
+    /// Resolves once the slot is known to have another node than the one that this request went to.
+    pub(super) async fn reassigned(&self, slot: u16, from: &Live) {
+        match from.address() {
+            Some(address) => self.table.reassigned(slot, address).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Returns a number that is the same for all slots of a node.
@@ -259,6 +270,11 @@ impl Cluster {
         deadline: Moment,
     ) -> Result<(Live, Moment), Fault> {
         let Redirect { kind, fault } = redirect;
+        if let RedirectKind::Moved { slot, address } = &kind {
+            // First of all: if no time is left, the next request profits.
+            self.table.assign(*slot, &named(address.clone(), from));
+            self.doubt();
+        }
         let hops = from.hops.saturating_add(1);
         let waits = hops > HOPS_AT_ONCE || matches!(kind, RedirectKind::Again | RedirectKind::Down);
         if waits && !deadline.leaves_time_after(pause(hops)).await {
@@ -269,11 +285,7 @@ impl Cluster {
             return Err(fault);
         }
         let (mut live, now) = match kind {
-            RedirectKind::Moved { slot, address } => {
-                self.table.assign(slot, &named(address, from));
-                self.doubt();
-                self.route(slot, now, deadline).await?
-            }
+            RedirectKind::Moved { slot, .. } => self.route(slot, now, deadline).await?,
             RedirectKind::Ask { address } => {
                 let node = self.table.node(&named(address, from));
                 let (mut live, now) = self.link(&node).get(now, deadline).await?;

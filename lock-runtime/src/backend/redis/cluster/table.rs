@@ -76,6 +76,13 @@ impl SlotTable {
         self.known.lock().owners.get(usize::from(slot))?.clone()
     }
 
+    /// Resolves once the slot is known to have another node than this one.
+    pub(super) async fn reassigned(&self, slot: u16, from: &Address) {
+        let mut changed = self.changes();
+        let stays = || self.owner(slot).is_none_or(|owner| owner.address == *from);
+        while stays() && changed.changed().await.is_ok() {}
+    }
+
     /// Sets the reason for requests to fail whose slots have no known node.
     pub(super) fn is_refused(&self, refusal: Option<Fault>) {
         let mut known = self.known.lock();
@@ -221,6 +228,25 @@ mod tests {
 
     fn owner(table: &SlotTable, slot: u16) -> Option<String> {
         table.owner(slot).map(|node| node.address.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_is_reassigned_once_it_is_known_to_have_another_node() {
+        let (table, from) = (SlotTable::new(), "a:1".into());
+        let now = Duration::from_millis(1);
+        let resolves = async || {
+            let reassigned = table.reassigned(7, &from);
+            tokio::time::timeout(now, reassigned).await.is_ok()
+        };
+        assert!(!resolves().await, "no node is known");
+        table.replace(&vec![Some(from.clone()); SLOTS]);
+        table.assign(8, &"b:1".into());
+        assert!(!resolves().await);
+        let waits = table.reassigned(7, &from);
+        let told = async { table.assign(7, &"b:1".into()) };
+        let both = async { tokio::join!(waits, told) };
+        tokio::time::timeout(now, both).await.unwrap();
+        assert!(resolves().await);
     }
 
     #[tokio::test(start_paused = true)]

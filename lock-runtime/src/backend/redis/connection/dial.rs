@@ -44,8 +44,8 @@ impl Dialed {
     }
 }
 
-/// Returns the fault for a master that has moved. Calls under way go on and their answers count; later calls go to the
-/// new master.
+/// Returns the fault for a master that has moved. Calls under way go on and their answers count, those of renewals until there
+/// is a connection to the new master; later calls go there.
 pub(crate) fn moved() -> Fault {
     Fault::unknown("the master has moved")
 }

@@ -397,8 +397,10 @@ impl Live {
     pub(crate) async fn replaced(&self) {
         let mut state = self.link.state.clone();
         let other = state.wait_for(|state| match state {
-            LinkState::Live(connected) => !self.connected.is_one_with(connected),
-            LinkState::Down(..) => false,
+            LinkState::Live(connected) | LinkState::Down(_, Some(connected)) => {
+                !self.connected.is_one_with(connected)
+            }
+            LinkState::Down(_, None) => false,
             LinkState::Dismissed | LinkState::Closed => true,
         });
         // An error means that the runtime ends.

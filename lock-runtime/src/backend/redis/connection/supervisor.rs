@@ -112,6 +112,9 @@ impl Supervisor {
         fault: Fault,
         silent: Option<&SilentConnection>,
     ) {
+        // A quorum asks all its nodes in rounds. A further renewal without an answer would keep a round from its end, and
+        // the nodes that are back from the next round.
+        let silent = silent.filter(|_| self.link.check.opening.uptime.is_none());
         let silent = silent.map(|silent| Connected::new(&silent.opened));
         LinkState::replace(state, LinkState::Down(fault, silent));
         self.link.standing.note(false);
@@ -133,7 +136,7 @@ impl Supervisor {
                     Some(opened) => Ok((opened, false)),
                     None => tokio::select! {
                         biased;
-                        opened = answers(&mut silent) => Ok((opened, false)),
+                        opened = answers(&mut silent, state) => Ok((opened, false)),
                         attempt = self.attempt() => attempt.map(|opened| (opened, times > 0)),
                     },
                 };
@@ -144,7 +147,7 @@ impl Supervisor {
                         self.is_down(state, fault, silent.as_ref());
                         tokio::select! {
                             biased;
-                            opened = answers(&mut silent) => next = Some(opened),
+                            opened = answers(&mut silent, state) => next = Some(opened),
                             () = dial::pause(&mut pauses, &self.target) => {}
                         }
                     }
@@ -250,14 +253,28 @@ struct SilentConnection {
     sign: Reply<'static, ()>,
 }
 
-/// Resolves with the silent connection, if there is one, once it answers after all. Drops it if it has failed.
-async fn answers(silent: &mut Option<SilentConnection>) -> Opened {
+/// Resolves with the silent connection, if there is one, once it answers after all. If it has failed, nobody uses it any more.
+async fn answers(
+    silent: &mut Option<SilentConnection>,
+    state: &watch::Sender<LinkState>,
+) -> Opened {
     if let Some(waiting) = silent
         && (&mut waiting.sign).await.is_ok()
         && let Some(waiting) = silent.take()
     {
         return waiting.opened;
     }
-    *silent = None;
+    if silent.take().is_some() {
+        let mut gone = None;
+        state.send_if_modified(|state| {
+            if let LinkState::Down(_, silent) = state {
+                gone = silent.take();
+            }
+            // To those that wait for a connection, this is no news.
+            false
+        });
+        // The state is unlocked here: this may be the last part of the connection.
+        drop(gone);
+    }
     std::future::pending().await
 }

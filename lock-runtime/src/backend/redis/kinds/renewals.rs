@@ -92,9 +92,18 @@ impl Router {
                 let answer = tokio::select! {
                     biased;
                     answer = self.ask_in_time(&live, &items, now, times) => answer,
-                    () = live.replaced() => Err(Fault::unknown(
-                        "the connection was replaced before it answered",
-                    )),
+                    () = self.leads_elsewhere(&live, &first.key) => {
+                        let elsewhere =
+                            || Fault::unknown("another connection leads to the lock now");
+                        // Once only: nodes that name each other must not pass it on without end.
+                        if live.hops > 0 || times.usual.has_passed() {
+                            return Err(elsewhere());
+                        }
+                        let routed = self.route_renewal(&first.key, clock::now(), times.usual);
+                        (live, now) = rare(routed).await.map_err(|_| elsewhere())?;
+                        live.hops = 1;
+                        continue;
+                    }
                 };
                 let (Nodes::Cluster(cluster), Some(redirect)) =
                     (&self.nodes, self.redirect(&answer))

@@ -54,7 +54,7 @@ pub(super) struct SentinelReport {
 }
 
 /// A sentinel, and what it said.
-pub(super) type Heard = (String, Result<SentinelAnswer, Fault>);
+pub(super) type SentinelReply = (String, Result<SentinelAnswer, Fault>);
 
 /// Returns the address of the latest failover, of those that some of the `asked` sentinels name. If there are several,
 /// returns the address that most sentinels name.
@@ -65,7 +65,7 @@ pub(super) type Heard = (String, Result<SentinelAnswer, Fault>);
 /// sentinels name comes second: it is to be tried whenever the known master has failed.
 pub(super) fn choose(
     asked: usize,
-    answers: &[Heard],
+    answers: &[SentinelReply],
     service: &str,
     known: Option<&KnownMaster>,
 ) -> Result<(NamedMaster, Option<NamedMaster>), Fault> {
@@ -115,7 +115,7 @@ pub(super) fn choose(
 }
 
 /// Returns the fault of answers none of which names a master.
-fn no_master(asked: usize, answers: &[Heard], service: &str) -> Fault {
+fn no_master(asked: usize, answers: &[SentinelReply], service: &str) -> Fault {
     let mut parts: Vec<String> = answers
         .iter()
         .map(|(sentinel, answer)| match answer {
@@ -131,8 +131,9 @@ fn no_master(asked: usize, answers: &[Heard], service: &str) -> Fault {
         "no sentinel names the master of the service `{service}` ({})",
         parts.join("; ")
     );
-    let is_lasting = |(_, answer): &Heard| matches!(answer, Ok(_) | Err(Fault::Impossible(_)));
-    let is_denied = |(_, answer): &Heard| matches!(answer, Err(Fault::Denied(_)));
+    let is_lasting =
+        |(_, answer): &SentinelReply| matches!(answer, Ok(_) | Err(Fault::Impossible(_)));
+    let is_denied = |(_, answer): &SentinelReply| matches!(answer, Err(Fault::Denied(_)));
     if unheard == 0 && answers.iter().all(is_lasting) {
         Fault::Impossible(text)
     } else if answers.iter().any(is_denied) {
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
     use crate::values::clock;
 
-    fn answers(named: &[(&str, Option<u64>)]) -> Vec<Heard> {
+    fn answers(named: &[(&str, Option<u64>)]) -> Vec<SentinelReply> {
         let answer = |(address, epoch): &(&str, _)| {
             Ok(Some(SentinelReport {
                 address: (*address).into(),

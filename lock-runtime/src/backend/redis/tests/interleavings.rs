@@ -1,5 +1,5 @@
-//! Tests of our scripts in random order against a model. The scripts run alone and in batches, between those of an
-//! older version and Redisson's published steps, with second and late copies of each of ours. After every step, the
+//! Tests of our scripts in random order against a model. The scripts run alone and in batches, between those of
+//! older versions and Redisson's published steps, with second and late copies of each of ours. After every step, the
 //! server must be in exactly the state of the model.
 
 mod forms;
@@ -224,7 +224,7 @@ impl ModelRun {
                     }
                     AcquireReply::Busy { left, .. } => {
                         if self.state.is_none()
-                            && form == RequestForm::Listed
+                            && form.is_listed()
                             && let Some(first) = first
                         {
                             self.is_reserved_for(first).await;
@@ -246,7 +246,7 @@ impl ModelRun {
                 }
                 if held {
                     self.state = None;
-                    if let Some(first) = first.filter(|_| form == RequestForm::Listed) {
+                    if let Some(first) = first.filter(|_| form.is_listed()) {
                         self.is_reserved_for(first).await;
                         return Ok(false);
                     }

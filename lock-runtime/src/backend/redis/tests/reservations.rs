@@ -160,6 +160,21 @@ async fn a_holder_that_no_release_put_on_the_list_believes_no_message() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_is_not_believed_before_the_answer_to_the_request() {
+    is_not_believed(async |waiting| {
+        let (router, holder) = (&waiting.backend.router, waiting.holder.alias(Kind::Mutex));
+        let live = router.link().live().unwrap();
+        router
+            .topics
+            .reservations
+            .expect(holder, &live, clock::now());
+        let message = waiting.message().await;
+        waiting.hears(&message).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_is_believed_once() {
     let (mut waiting, granted) = is_believed(async |waiting| {
         let message = waiting.message().await;

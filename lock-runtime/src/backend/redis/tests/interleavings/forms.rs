@@ -1,5 +1,6 @@
 //! The forms in which a request may reach the server: in a script of its own, in a shared script, in a script with the
-//! waiting list, or in the script of an older version without batches, waiting lists, kept locks, and reserved tokens.
+//! waiting list, or in the script of an older version. One of these had no batches, waiting lists, kept locks, or reserved
+//! tokens. A later one had the list, and no grants by messages.
 
 use redis::{Cmd, Value};
 
@@ -27,15 +28,21 @@ pub(super) enum RequestForm {
     /// holder on it.
     Listed,
     Older,
+    OlderListed,
 }
 
 impl RequestForm {
-    pub(super) const ALL: [RequestForm; 4] = [
+    pub(super) const ALL: [RequestForm; 5] = [
         RequestForm::Alone,
         RequestForm::Batch,
         RequestForm::Listed,
         RequestForm::Older,
+        RequestForm::OlderListed,
     ];
+
+    pub(super) fn is_listed(self) -> bool {
+        matches!(self, RequestForm::Listed | RequestForm::OlderListed)
+    }
 }
 
 fn holder_id(holder: &str) -> HolderId {
@@ -91,7 +98,7 @@ impl ModelRun {
                 self.run(&ahead).await
             }
             RequestForm::Older => self.run(&OlderAcquire(acquire)).await,
-            RequestForm::Listed => {
+            RequestForm::Listed | RequestForm::OlderListed => {
                 let listed = ListedAcquire {
                     fence: Some(&fence),
                     lease_ms,
@@ -99,7 +106,12 @@ impl ModelRun {
                     spare,
                     ..listed_acquire(holder)
                 };
-                self.run_prolonged(&listed).await
+                if form == RequestForm::Listed {
+                    return self.run_prolonged(&listed).await;
+                }
+                let trip_us = self.trip_us();
+                self.run_prolonged(&OlderListedAcquire { listed, trip_us })
+                    .await
             }
             RequestForm::Batch => {
                 let one = || OneAcquire {
@@ -148,13 +160,21 @@ impl ModelRun {
             .filter(|_| form != RequestForm::Older);
         let (used, last) = range.copied().unzip();
         let fence = range.map(|_| key("k").fence());
-        if form == RequestForm::Listed {
+        if form.is_listed() {
+            let fence = key("k").fence();
             let release = ListedRelease {
+                fence: &fence,
                 last,
                 used,
+                trip_us: self.trip_us(),
+                // Half of the messages are grants.
+                run_id: if self.random.bool() { "run" } else { "" },
                 ..listed_release(holder)
             };
-            let reply = self.run_prolonged(&release).await?;
+            let reply = match form {
+                RequestForm::Listed => self.run_prolonged(&release).await?,
+                _ => self.run_prolonged(&OlderListedRelease(release)).await?,
+            };
             if reply.done.released == Released::DoneAndListed {
                 return Err(format!("no holder is next: {reply:?}"));
             }
@@ -168,6 +188,11 @@ impl ModelRun {
             ..Release::of(LOCK, holder, CHANNEL)
         };
         self.run(&release).await
+    }
+
+    /// Returns the round trip of a process that is near, or of one that is far from the server.
+    fn trip_us(&mut self) -> u64 {
+        if self.random.bool() { 100 } else { 30_000 }
     }
 
     /// Returns the token of the new holder, and the last reserved token. Returns `None` if the old holder did not have
@@ -192,9 +217,7 @@ impl ModelRun {
         };
         let reply = match form {
             RequestForm::Older => self.run(&OlderHandOver(hand_over)).await?,
-            RequestForm::Alone | RequestForm::Batch | RequestForm::Listed => {
-                self.run(&hand_over).await?
-            }
+            _ => self.run(&hand_over).await?,
         };
         match reply.map(|(token, _, tenure)| Option::zip(token, tenure.last)) {
             Some(Some((token, last))) => Ok(Some((token.get(), last.get()))),
@@ -266,5 +289,87 @@ impl Script for OlderHandOver<'_> {
 
     fn shape() -> [String; 2] {
         HandOver::shape()
+    }
+}
+
+/// The acquire with the waiting list of the version before grants by messages, without its comments. It told how far its
+/// process was.
+struct OlderListedAcquire<'a> {
+    listed: ListedAcquire<'a>,
+    trip_us: u64,
+}
+
+impl Script for OlderListedAcquire<'_> {
+    type Reply = AcquireReply;
+
+    fn source() -> &'static Source {
+        static SOURCE: Source =
+            Source::new("listed_acquire", include_str!("older/listed_acquire.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        self.listed.keys()
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        let ListedAcquire {
+            lock,
+            waiting,
+            fence,
+            holder,
+            lease_ms,
+            not_after_us,
+            counted,
+            channel,
+            spare,
+        } = &self.listed;
+        command.arg(lock).arg(waiting).arg(fence);
+        command.arg(holder).arg(lease_ms).arg(not_after_us);
+        command.arg(counted).arg(channel);
+        command.arg(self.trip_us).arg(spare);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<AcquireReply, Fault>> {
+        self.listed.read(reply)
+    }
+
+    fn shape() -> [String; 2] {
+        ListedAcquire::shape()
+    }
+}
+
+/// The release of the same version as [`OlderListedAcquire`]. It named the fence only to return tokens, and its message was a
+/// hint.
+struct OlderListedRelease<'a>(ListedRelease<'a>);
+
+impl Script for OlderListedRelease<'_> {
+    type Reply = Announced<ReleaseReply>;
+
+    fn source() -> &'static Source {
+        static SOURCE: Source =
+            Source::new("listed_release", include_str!("older/listed_release.lua"));
+        &SOURCE
+    }
+
+    fn keys(&self) -> usize {
+        2 + usize::from(self.0.last.is_some())
+    }
+
+    fn write(&self, command: &mut Cmd) {
+        let release = &self.0;
+        command.arg(release.lock).arg(release.waiting);
+        command.arg(release.last.map(|_| release.fence));
+        command.arg(release.holder).arg(release.channel);
+        command.arg(release.trip_us).arg("0");
+        command.arg(release.last).arg(release.used);
+    }
+
+    fn read(&self, reply: Value) -> Option<Result<Self::Reply, Fault>> {
+        self.0.read(reply)
+    }
+
+    fn shape() -> [String; 2] {
+        ListedRelease::shape()
     }
 }
