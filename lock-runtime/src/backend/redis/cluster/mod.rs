@@ -233,10 +233,7 @@ impl Cluster {
 
     /// Resolves once the slot is known to have another node than the one that this request went to.
     pub(super) async fn reassigned(&self, slot: u16, from: &Live) {
-        match from.address() {
-            Some(address) => self.table.reassigned(slot, address).await,
-            None => std::future::pending().await,
-        }
+        self.table.reassigned(slot, from.address()).await;
     }
 
     /// Returns a number that is the same for all slots of a node.

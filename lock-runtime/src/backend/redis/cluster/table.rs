@@ -77,9 +77,10 @@ impl SlotTable {
     }
 
     /// Resolves once the slot is known to have another node than this one.
-    pub(super) async fn reassigned(&self, slot: u16, from: &Address) {
+    pub(super) async fn reassigned(&self, slot: u16, from: Option<&Address>) {
         let mut changed = self.changes();
-        let stays = || self.owner(slot).is_none_or(|owner| owner.address == *from);
+        let is_from = |owner: Arc<ClusterNode>| Some(&owner.address) == from;
+        let stays = || self.owner(slot).is_none_or(is_from);
         while stays() && changed.changed().await.is_ok() {}
     }
 
@@ -232,17 +233,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slot_is_reassigned_once_it_is_known_to_have_another_node() {
-        let (table, from) = (SlotTable::new(), "a:1".into());
+        let (table, from) = (SlotTable::new(), Address::from("a:1"));
         let now = Duration::from_millis(1);
         let resolves = async || {
-            let reassigned = table.reassigned(7, &from);
+            let reassigned = table.reassigned(7, Some(&from));
             tokio::time::timeout(now, reassigned).await.is_ok()
         };
         assert!(!resolves().await, "no node is known");
         table.replace(&vec![Some(from.clone()); SLOTS]);
         table.assign(8, &"b:1".into());
         assert!(!resolves().await);
-        let waits = table.reassigned(7, &from);
+        let waits = table.reassigned(7, Some(&from));
         let told = async { table.assign(7, &"b:1".into()) };
         let both = async { tokio::join!(waits, told) };
         tokio::time::timeout(now, both).await.unwrap();

@@ -50,7 +50,7 @@ pub(crate) struct Live {
     pub(crate) link: Arc<Link>,
     /// Whether ASKING precedes each script, because their slot is only being moved to this node.
     pub(crate) asking: bool,
-    /// The number of nodes that have redirected the request.
+    /// The number of times that the request went on to another node or connection.
     pub(crate) hops: u32,
 }
 

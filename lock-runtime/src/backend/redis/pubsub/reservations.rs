@@ -21,8 +21,8 @@
 //!   took is not seen.
 //! - **Counted.** The script sends such a message only if the server counts a listener. A replica passes messages on to
 //!   listeners that its master does not count, and a reservation that nobody hears goes to the next holder.
-//! - **Once.** Every message is about one holder id, which is fresh for each place on the list. After
-//!   a message that it looked at, another request, or an undo, the process believes no message about this holder.
+//! - **Once.** Every message is about one holder id, which is fresh for each place on the list. After a
+//!   message that it looked at, another request, or an undo, the process believes no message about this holder.
 //!
 //! `acquire/front_seat.rs` believes only for a renewed lease behind which nobody waits, and `kinds/listed.rs` only for
 //! mutexes of a runtime of two workers: otherwise, the hold could not be extended in time, or the next turns would have
