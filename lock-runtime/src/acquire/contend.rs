@@ -250,8 +250,6 @@ pub(crate) async fn contend<C: Contender>(
             return Err(contender.gives_up(last));
         }
         if let Some(granted) = contender.take_reserved(now) {
-            // The watchdog plans the request for the lease before a body can block this thread.
-            tokio::task::yield_now().await;
             return Ok(granted);
         }
         outcome = contender.ask(now, deadline).await;

@@ -17,6 +17,7 @@
 //! A late answer counts: the lease that it confirms began when its request was sent. Once a later request was confirmed, the
 //! answer to an earlier one is ignored.
 
+mod alarm;
 mod answers;
 mod digest;
 pub(crate) mod forced_release;
@@ -36,6 +37,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use self::alarm::Alarm;
 use self::answers::{renew, take_in};
 use self::digest::Digest;
 use self::schedule::{Batch, MOST, Schedule, Watched};
@@ -58,8 +60,10 @@ pub(crate) struct Watch {
     schedule: Modelled<Schedule>,
     /// The events that are logged once a second. Nothing else is locked with it.
     digest: Mutex<Digest>,
-    /// Raised when something is due earlier than the loop plans to wake.
-    wake: Notify,
+    /// Wakes the loop.
+    wake: Arc<Notify>,
+    /// Raises `wake` in a runtime of several workers.
+    alarm: Mutex<Option<Alarm>>,
 }
 
 impl Watch {
@@ -103,13 +107,42 @@ impl Watch {
         self.schedule.lock().sizes()
     }
 
-    /// Wakes the loop if something is due before it wakes by itself.
-    fn wake_in_time(&self, schedule: ModelledGuard<'_, Schedule>) {
-        let next = schedule.queue.first().map(|(at, _)| *at);
-        let planned = schedule.planned;
-        drop(schedule);
-        if next.is_some_and(|next| planned.is_none_or(|planned| next < planned)) {
+    /// Has the loop wake in time for what is due before it wakes by itself.
+    fn wake_in_time(&self, mut schedule: ModelledGuard<'_, Schedule>) {
+        let Some(next) = schedule.queue.first().map(|(at, _)| *at) else {
+            return;
+        };
+        if schedule.planned.is_none_or(|planned| next < planned) {
+            schedule.planned = Some(next);
+            drop(schedule);
+            self.wake_at(next);
+        }
+    }
+
+    /// Has the loop wake at that moment at the latest.
+    fn wake_at(&self, at: Instant) {
+        if !self.sets_alarm(at) {
+            // It plans its sleep anew.
             self.wake.notify_one();
+        }
+    }
+
+    /// Sets the alarm to that moment, if there is one.
+    fn sets_alarm(&self, at: Instant) -> bool {
+        let alarm = self.alarm.lock();
+        alarm
+            .as_ref()
+            .map(|alarm| alarm.set(at.into_std()))
+            .is_some()
+    }
+
+    /// Returns when the loop has to run: at that moment, or when it is woken.
+    async fn sleep(&self, until: Option<Instant>) {
+        let woken = self.wake.notified();
+        match until.filter(|at| !self.sets_alarm(*at)) {
+            // An error means that it is that moment.
+            Some(at) => _ = tokio::time::timeout_at(at, woken).await,
+            None => woken.await,
         }
     }
 
@@ -351,11 +384,12 @@ impl Watch {
     fn is_news(&self, cause: Cause, holds: usize) -> bool {
         let mut digest = self.digest.lock();
         let idle = digest.next().is_none();
-        let news = digest.is_first(cause, holds, clock::now().tick());
+        let now = clock::now().tick();
+        let news = digest.is_first(cause, holds, now);
         drop(digest);
         if idle {
             // The loop may be asleep for longer than that second.
-            self.wake.notify_one();
+            self.wake_at(now);
         }
         news
     }
@@ -385,6 +419,7 @@ pub(crate) struct Background {
 pub(crate) fn start(runtime: &Handle, of: Background) {
     // The loop of an earlier runtime may have ended.
     of.watch.digest.lock().set_logged(true);
+    *of.watch.alarm.lock() = Alarm::begin(runtime, &of.watch.wake);
     runtime.spawn(presence::keep(of.clone()));
     let end = EndOfRuntime(of.clone());
     runtime.spawn(async move {
@@ -470,17 +505,10 @@ async fn run(of: Background) {
             tick = now + TICK;
         }
         planned = of.watch.next_wake(tick.tick());
-        let asleep = async {
-            match planned {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = of.life.stopped() => return,
             Some(done) = calls.join_next() => take_in(&of.watch, done),
-            () = of.watch.wake.notified() => {}
-            () = asleep => {}
+            () = of.watch.sleep(planned) => {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The watchdog outlives outages, and no hold pays for another.
+//! The watchdog outlives outages and bodies that block, and no hold pays for another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -258,4 +258,89 @@ async fn a_hold_whose_renewals_go_on_failing_is_told_of_once() {
     let most = 1 + count("message=no answer to a renewal");
     let of_renewals = count("message=renewal");
     assert!((1..=most).contains(&of_renewals), "{logged:#?}");
+}
+
+/// Blocks its thread until the server has a longer lease for the key than before. Returns `false` if the key is gone.
+fn blocks_until_renewed(server: &RedisServer, key: &str) -> bool {
+    let left = || server.query::<i64>(&["PTTL", key]);
+    let mut before = left();
+    loop {
+        std::thread::sleep(10 * MS);
+        match left() {
+            now if now < 0 => return false,
+            now if now > before => return true,
+            now => before = now,
+        }
+    }
+}
+
+/// Runs a body in a runtime of its own with two workers. Each message to it wakes the worker that then runs the body.
+fn on_one_of_two_workers<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    server: &RedisServer,
+    body: impl FnOnce(LockManager) -> F,
+) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let locks = runtime.block_on(async {
+        let locks = tests::connected(&server.url()).await;
+        // A manager's first hold starts tasks. Once they rest, no worker is awake that could help the body's.
+        let first = locks.mutex("first").acquire().await.unwrap();
+        first.release().await.unwrap();
+        tokio::time::sleep(300 * MS).await;
+        locks
+    });
+    let task = runtime.spawn(body(locks));
+    runtime.block_on(task).unwrap()
+}
+
+#[test]
+fn a_body_that_blocks_one_of_two_workers_keeps_its_lock() {
+    let server = Arc::new(RedisServer::start());
+    let of_body = server.clone();
+    on_one_of_two_workers(&server, async move |locks| {
+        let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
+        assert!(blocks_until_renewed(&of_body, "lock:k"), "it is renewed");
+        guard.release().await.unwrap();
+    });
+}
+
+/// The hold is over after a second if nobody asks for its lease, which may happen on a busy machine.
+#[tokio::test]
+async fn a_body_that_blocks_keeps_a_lock_that_a_message_granted() {
+    let server = Arc::new(RedisServer::start());
+    let first = tests::connected(&server.url()).await;
+    let of_body = server.clone();
+    let mut body = tokio::task::spawn_blocking(move || {
+        on_one_of_two_workers(&of_body.clone(), async move |locks| {
+            let request = || locks.mutex("k").lease(LEASE).wait(LONG);
+            let mut turns = 0;
+            while turns < 400 {
+                let guard = request().acquire().await.unwrap();
+                turns += 1;
+                let by_message = guard.remaining() <= Duration::from_secs(1);
+                // Another holder's lease would be longer, too.
+                let renewed = || blocks_until_renewed(&of_body, "lock:k") && guard.is_held();
+                if turns % 20 == 0 && by_message && renewed() {
+                    return true;
+                }
+                // One that is lost is released in vain.
+                _ = guard.release().await;
+            }
+            false
+        })
+    });
+    let renewed = loop {
+        let turn = async {
+            let request = first.mutex("k").lease(LEASE).wait(LONG);
+            request.acquire().await.unwrap().release().await.unwrap();
+        };
+        tokio::select! {
+            renewed = &mut body => break renewed.unwrap(),
+            () = turn => {}
+        }
+    };
+    assert!(renewed, "no lease was asked for while the body blocked");
 }
