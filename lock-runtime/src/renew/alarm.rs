@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::observe::metrics::logged;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The thread ends when this is dropped.
@@ -31,8 +32,7 @@ struct Plan {
 }
 
 impl Alarm {
-    /// Starts the thread, if a body that blocks a worker of this runtime leaves another one. `None` as well if the system
-    /// has no thread for it.
+    /// Starts the thread, if a body that blocks a worker of this runtime leaves another one.
     pub(super) fn begin(runtime: &Handle, wake: &Arc<Notify>) -> Option<Alarm> {
         if runtime.metrics().num_workers() < 2 {
             return None;
@@ -46,8 +46,17 @@ impl Alarm {
         let thread = std::thread::Builder::new()
             .name("lock-watchdog".to_owned())
             .stack_size(0x20000);
-        thread.spawn(move || shared.run()).ok()?;
-        Some(alarm)
+        match thread.spawn(move || shared.run()) {
+            Ok(_) => Some(alarm),
+            Err(error) => {
+                logged!(
+                    warn,
+                    reason = %error,
+                    "the watchdog has no thread of its own: a body that blocks its worker may lose its lock"
+                );
+                None
+            }
+        }
     }
 
     /// Wakes the loop at that moment, or earlier if an earlier moment is set: the loop plans the next one then.

@@ -113,9 +113,10 @@ impl Watch {
             return;
         };
         if schedule.planned.is_none_or(|planned| next < planned) {
-            schedule.planned = Some(next);
+            let at = next.min(clock::now().tick() + TICK);
+            schedule.planned = Some(at);
             drop(schedule);
-            self.wake_at(next);
+            self.wake_at(at);
         }
     }
 
@@ -420,7 +421,7 @@ pub(crate) fn start(runtime: &Handle, of: Background) {
     // The loop of an earlier runtime may have ended.
     of.watch.digest.lock().set_logged(true);
     *of.watch.alarm.lock() = Alarm::begin(runtime, &of.watch.wake);
-    runtime.spawn(presence::keep(of.clone()));
+    let presence = presence::keep(of.clone());
     let end = EndOfRuntime(of.clone());
     runtime.spawn(async move {
         let _end = end;
@@ -446,6 +447,8 @@ pub(crate) fn start(runtime: &Handle, of: Background) {
             }
         }
     });
+    // Spawned last: the last one stays with this worker, which may go on with a body that blocks.
+    runtime.spawn(presence);
 }
 
 /// Dropped with the loop: if the manager was not stopped, the runtime has ended. Then nothing renews any more, and
@@ -469,6 +472,7 @@ impl Drop for EndOfRuntime {
         // No loop will wake to log it.
         of.watch.log_digest(clock::now().tick() + TICK);
         of.watch.digest.lock().set_logged(false);
+        *of.watch.alarm.lock() = None;
         metrics::oldest(of.backend.store().name(), || None);
     }
 }

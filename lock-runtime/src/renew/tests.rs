@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Once, Weak};
 use std::time::Duration;
 
-use super::Watch;
 use super::answers::{BatchOutcome, renew};
 use super::schedule::{Batch, MOST};
+use super::{TICK, Watch};
 use crate::api::manager::{LockManager, events_of};
 use crate::api::request::LockRequest;
 use crate::backend::kit::outage::Outage;
@@ -110,6 +110,32 @@ async fn a_grant_that_arrives_after_a_suspension_is_renewed_in_time() {
     let guard = asks.await.unwrap().unwrap();
     tokio::time::sleep(12 * SECOND).await;
     assert!(guard.is_held());
+}
+
+/// In a runtime of several workers, whose clock cannot be paused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_hold_after_a_pause_is_looked_at_within_a_tick() {
+    let locks = LockManager::in_memory();
+    let planned = || locks.core().watch.schedule.lock().planned;
+    locks
+        .mutex("a")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    while planned().is_some() {
+        tokio::time::sleep(SECOND / 100).await;
+    }
+    let _guard = locks
+        .mutex("a")
+        .lease(600 * SECOND)
+        .acquire()
+        .await
+        .unwrap();
+    let planned = planned().expect("a hold is watched");
+    assert!(planned <= tokio::time::Instant::now() + TICK);
 }
 
 #[tokio::test(start_paused = true)]
