@@ -15,7 +15,7 @@ pub(crate) fn push(text: &mut String, mut number: u64) {
             break;
         }
     }
-    text.extend(digits[first..].iter().copied().map(char::from));
+    text.push_str(str::from_utf8(&digits[first..]).unwrap_or_default());
 }
 
 /// The number that `text` is, if it is 1 to 19 digits and nothing else: 19 digits always fit.
