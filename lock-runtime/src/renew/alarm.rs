@@ -8,13 +8,15 @@
 //! A wake from this thread goes to an idle worker. That one runs the loop, and looks after timers and sockets from then on.
 
 use std::sync::{Arc, Condvar, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::observe::metrics::logged;
 use crate::sync::{Mutex, MutexGuard};
+use crate::values::clock;
 
 /// The thread ends when this is dropped.
 pub(super) struct Alarm(Arc<Shared>);
@@ -83,7 +85,7 @@ impl Shared {
         while !plan.is_over {
             let left = plan
                 .at
-                .map(|at| at.saturating_duration_since(Instant::now()));
+                .map(|at| at.saturating_duration_since(clock::now().tick()));
             if left == Some(Duration::ZERO) {
                 plan.at = None;
                 drop(plan);
@@ -119,7 +121,7 @@ mod tests {
     async fn the_earliest_moment_counts_and_the_thread_ends() {
         let wake = Arc::<Notify>::default();
         let alarm = Alarm::begin(&Handle::current(), &wake).unwrap();
-        let now = Instant::now();
+        let now = clock::now().tick();
         for after in [HOUR, Duration::from_millis(1), HOUR] {
             alarm.set(now + after);
         }

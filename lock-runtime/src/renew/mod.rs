@@ -8,7 +8,7 @@
 //!
 //! | the tenure is | next event | what happens then |
 //! |---|---|---|
-//! | only reserved (`is_unleased`) | 10 ms after its request (`LEASED_AFTER`) | its lease is asked for |
+//! | only reserved (`is_unleased`) | 15 ms after its request (`LEASED_AFTER`) | its lease is asked for |
 //! | confirmed | a third of the lease (of 30 s at most for a read) after the last confirmed request, up to three fifths where answers are slow | a renewal is sent |
 //! | asked about (`Watched::asked`) | a sixth of the lease later (the call timeout at most), then longer and longer | another renewal is sent beside the first, unless the store answers others: then it has too much to do |
 //! | in trouble: the last renewal failed, or left it out because others wrote its key (`left_out`) | a short pause | the renewal is sent again; after it was left out twice, by a renewal that waits for the key |
@@ -131,10 +131,7 @@ impl Watch {
     /// Sets the alarm to that moment, if there is one.
     fn sets_alarm(&self, at: Instant) -> bool {
         let alarm = self.alarm.lock();
-        alarm
-            .as_ref()
-            .map(|alarm| alarm.set(at.into_std()))
-            .is_some()
+        alarm.as_ref().map(|alarm| alarm.set(at)).is_some()
     }
 
     /// Returns when the loop has to run: at that moment, or when it is woken.

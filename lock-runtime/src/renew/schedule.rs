@@ -82,7 +82,7 @@ pub(super) struct Batch {
 }
 
 /// The age at which a hold of a lock that is only reserved asks for its lease. A shorter hold sends no request but its release.
-const LEASED_AFTER: Duration = Duration::from_millis(10);
+const LEASED_AFTER: Duration = Duration::from_millis(15);
 
 /// What the holds of one call have in common. Their kind: each has its script. Their lease, in powers of two: a call's
 /// timeout follows its shortest lease, and must suit all of them. Their place: a node that is frozen delays the answers

@@ -9,6 +9,9 @@ use crate::backend::Fault;
 use crate::sync::Mutex;
 use crate::values::clock;
 
+/// `host:port` of a server.
+pub(crate) type Address = Arc<str>;
+
 /// The settings for one host.
 pub(crate) trait Host: Clone + Sync {
     /// Returns the name and the port to look up; `None` for an address or a socket.

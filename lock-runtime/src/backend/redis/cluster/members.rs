@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use super::super::sentinel::Address;
 use super::slots::{self, NodeIds, SlotView};
 use crate::backend::Fault;
+use crate::backend::kit::hosts::Address;
 use crate::backend::redis::connection::Wire;
 use crate::backend::redis::scripting::{self, faults};
 use crate::observe::metrics::logged;

@@ -1,9 +1,9 @@
 //! The answers of a cluster's node to a request that it does not serve. The request was certainly not executed, and the
 //! answer may name another node.
 
-use super::super::sentinel::Address;
 use super::url;
 use crate::backend::Fault;
+use crate::backend::kit::hosts::Address;
 
 /// The kind of redirection, and the error that it came with.
 #[derive(Clone, Debug)]

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::super::sentinel::Address;
 use super::Cluster;
 use super::members;
 use super::slots::{self, SlotView};
 use crate::backend::Fault;
 use crate::backend::kit::closed::until_closed;
+use crate::backend::kit::hosts::Address;
 use crate::backend::redis::connection::{Wire, dial, refused::refused};
 use crate::backend::redis::scripting::{self, faults};
 use crate::observe::metrics::logged;

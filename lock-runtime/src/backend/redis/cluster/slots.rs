@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 
 use redis::Value;
 
-use super::super::sentinel::Address;
 use super::url;
+use crate::backend::kit::hosts::Address;
 use crate::values::key::SLOTS;
 
 /// The ids that nodes have for as long as they are in their cluster, whatever their addresses are.

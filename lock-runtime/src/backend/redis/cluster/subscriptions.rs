@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::super::sentinel::Address;
 use super::Cluster;
 use crate::backend::kit::closed::until_closed;
+use crate::backend::kit::hosts::Address;
 use crate::backend::redis::pubsub::subscriber::{
     ChannelCommand, FirstTry, Subscriber, SubscriberNote,
 };

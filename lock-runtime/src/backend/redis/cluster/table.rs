@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::super::sentinel::Address;
 use crate::backend::Fault;
+use crate::backend::kit::hosts::Address;
 use crate::backend::redis::connection::Link;
 use crate::sync::Mutex;
 use crate::values::key::SLOTS;

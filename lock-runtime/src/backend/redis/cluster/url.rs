@@ -2,7 +2,7 @@
 
 use redis::ConnectionInfo;
 
-use super::super::sentinel::Address;
+use crate::backend::kit::hosts::Address;
 use crate::backend::redis::connection::url::UrlParts;
 pub(super) use crate::backend::redis::connection::url::{at, split};
 use crate::values::{LockError, config};

@@ -12,10 +12,10 @@ use super::target::Topology;
 use super::wire::OnPush;
 use super::{DialOptions, Target, Wire, dial_options, relogin, stream, url};
 use crate::backend::Fault;
-use crate::backend::kit::hosts::{Host, Hosts};
+use crate::backend::kit::hosts::{Address, Host, Hosts};
 use crate::backend::kit::login;
 use crate::backend::redis::scripting::{self, faults};
-use crate::backend::redis::sentinel::{Address, NamedMaster, Sentinels};
+use crate::backend::redis::sentinel::{NamedMaster, Sentinels};
 use crate::values::{Backoff, clock};
 
 /// Advice for a user who has given the address of a replica.

@@ -14,10 +14,10 @@ use super::group::ScriptGroup;
 use super::opened::{ConnectionFacts, Opened};
 use super::wire::Wire;
 use crate::backend::Fault;
+use crate::backend::kit::hosts::Address;
 use crate::backend::kit::round_trip::RoundTrip;
 use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
-use crate::backend::redis::sentinel::Address;
 use crate::observe::metrics;
 use crate::values::{HolderId, Moment, NodeHealth, StoreKind, clock, rare};
 

@@ -7,8 +7,8 @@ use super::dial::Dialed;
 use super::refused::refused;
 use super::{Target, check, dial};
 use crate::backend::Fault;
+use crate::backend::kit::hosts::Address;
 use crate::backend::redis::scripting::{self, faults};
-use crate::backend::redis::sentinel::Address;
 use crate::values::{LockError, clock};
 
 /// The time for connecting to a store and checking it.

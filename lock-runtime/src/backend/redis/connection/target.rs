@@ -7,6 +7,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use super::dial_options::DialOptions;
 use super::url::{self, NO_FRAGMENT};
+use crate::backend::kit::hosts::Address;
 use crate::backend::kit::url_options::UrlOptions;
 use crate::backend::redis::cluster::{self, Members, Seeds};
 use crate::backend::redis::sentinel::{self, Sentinels};
@@ -278,7 +279,7 @@ impl Target {
     }
 
     /// Resolves when the sentinels name another master than this one.
-    pub(crate) async fn superseded(&self, master: &Option<sentinel::Address>) {
+    pub(crate) async fn superseded(&self, master: &Option<Address>) {
         match (&self.topology, master) {
             (Topology::Sentinel(sentinels), Some(master)) => sentinels.superseded(master).await,
             _ => std::future::pending().await,

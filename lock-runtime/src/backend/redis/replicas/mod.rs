@@ -36,6 +36,7 @@ use tokio::task::JoinHandle;
 use self::wait_connection::WaitCommon;
 use self::wait_queue::WaitQueue;
 use super::connection::check;
+use crate::backend::kit::hosts::Address;
 use crate::backend::kit::standing::Standing;
 use crate::backend::kit::undo::Undo;
 use crate::backend::opening::Opening;
@@ -43,7 +44,6 @@ use crate::backend::redis::kinds::acquire::{self, Compensation};
 use crate::backend::redis::kinds::acquire_all::acquire_all;
 use crate::backend::redis::kinds::release;
 use crate::backend::redis::router::{Nodes, Router};
-use crate::backend::redis::sentinel::Address;
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Fault, HandedOver, HoldRef, Renewal, Renewed, Reply,
     WithRelease, Within,

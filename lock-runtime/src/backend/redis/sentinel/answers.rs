@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::Address;
 use crate::backend::Fault;
+use crate::backend::kit::hosts::Address;
 use crate::values::Moment;
 
 /// The time for which a known failover outranks a majority of sentinels that do not report it. Sentinels inform each

@@ -30,14 +30,12 @@ pub(super) use self::watch::watch;
 pub(super) use self::answers::NamedMaster;
 use self::answers::{KnownMaster, NEWS};
 use crate::backend::Fault;
+use crate::backend::kit::hosts::Address;
 use crate::backend::redis::connection::DialOptions;
 use crate::values::{Moment, clock};
 
 /// The time for which slower sentinels are awaited once one has named a master.
 const GRACE: Duration = Duration::from_millis(200);
-
-/// `host:port` of a node.
-pub(super) type Address = Arc<str>;
 
 /// The sentinels of one service.
 pub(crate) struct Sentinels {
