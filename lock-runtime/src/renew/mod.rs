@@ -455,6 +455,8 @@ struct EndOfRuntime(Background);
 impl Drop for EndOfRuntime {
     fn drop(&mut self) {
         let EndOfRuntime(of) = self;
+        // First of all: another runtime may begin with an alarm of its own at any time.
+        *of.watch.alarm.lock() = None;
         if !of.life.is_stopped() {
             if let Some(next) = of.life.runtimes.ended() {
                 // If that runtime has ended as well, the loop is dropped at once, and this runs again.
@@ -469,7 +471,6 @@ impl Drop for EndOfRuntime {
         // No loop will wake to log it.
         of.watch.log_digest(clock::now().tick() + TICK);
         of.watch.digest.lock().set_logged(false);
-        *of.watch.alarm.lock() = None;
         metrics::oldest(of.backend.store().name(), || None);
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct Schedule {
     /// By number. A tree, because its few entries need no hash.
     pub(super) tenures: BTreeMap<u64, Watched>,
     pub(super) queue: BTreeSet<(Instant, u64)>,
-    /// The moment at which the loop wakes by itself; `None` while it sleeps without an end.
+    /// The moment at which the loop wakes; `None` while it sleeps without an end.
     pub(super) planned: Option<Instant>,
     /// A hold was inserted since the loop last planned. The loop then stays awake for a tick even if nothing is held:
     /// short holds in a row would wake it for each of them.
