@@ -86,10 +86,12 @@ pub(crate) fn run(args: &[String]) {
     };
     let (length, load) = (Duration::from_secs(number(0, 600)), number(1, 16));
     let said = Events::default();
-    tracing::subscriber::set_global_default(said.clone()).unwrap();
+    let heard = said.clone();
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        // On each worker, because the events of all tests have one subscriber already.
+        .on_thread_start(move || std::mem::forget(tracing::subscriber::set_default(heard.clone())))
         .build()
         .unwrap();
     runtime.block_on(async {
