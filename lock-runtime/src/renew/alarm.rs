@@ -15,8 +15,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::observe::metrics::logged;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::values::clock;
+
+/// The time after which the thread looks at its plan again while no moment is set.
+const IDLE: Duration = Duration::from_secs(60 * 60);
 
 /// The thread ends when this is dropped.
 pub(super) struct Alarm(Arc<Shared>);
@@ -83,30 +86,17 @@ impl Shared {
     fn run(&self) {
         let mut plan = self.plan.lock();
         while !plan.is_over {
-            let left = plan
-                .at
-                .map(|at| at.saturating_duration_since(clock::now().tick()));
-            if left == Some(Duration::ZERO) {
+            let now = clock::now().tick();
+            let left = plan.at.map_or(IDLE, |at| at.saturating_duration_since(now));
+            if left.is_zero() {
                 plan.at = None;
                 drop(plan);
                 self.wake.notify_one();
                 plan = self.plan.lock();
             } else {
-                plan = self.wait(plan, left);
-            }
-        }
-    }
-
-    fn wait<'a>(&self, plan: MutexGuard<'a, Plan>, left: Option<Duration>) -> MutexGuard<'a, Plan> {
-        match left {
-            Some(left) => {
                 let waited = self.changed.wait_timeout(plan, left);
-                waited.unwrap_or_else(PoisonError::into_inner).0
+                plan = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
-            None => self
-                .changed
-                .wait(plan)
-                .unwrap_or_else(PoisonError::into_inner),
         }
     }
 }
